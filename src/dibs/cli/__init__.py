@@ -1,0 +1,1 @@
+"""The command line: parses, calls the app, renders. It holds no rules of its own."""

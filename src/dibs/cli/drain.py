@@ -1,0 +1,39 @@
+"""`dibs drain`: run what is due, and end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import click
+
+from dibs.cli.target import load, target_argument
+
+
+@click.command()
+@target_argument
+@click.option("--limit", type=click.IntRange(0), help="Run so many jobs at most.")
+@click.option("--concurrency", type=click.IntRange(1, 10_000), help="Run so many at once.")
+@click.option("--deadline", type=click.FloatRange(0.001, 86400), help="End before so many seconds have passed.")
+@click.option("--queues", help="Only these, in this order, joined by commas.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def drain(
+    target: str | None,
+    limit: int | None,
+    concurrency: int | None,
+    deadline: float | None,
+    queues: str | None,
+    as_json: bool,
+) -> None:
+    """Run what is due, and end: for cron and serverless functions. Any number may overlap.
+
+    \b
+    Example: dibs drain shop.jobs:app --limit 1000 --concurrency 25 --deadline 50
+    """
+    app = load(target)
+    report = app.drain(limit=limit, concurrency=concurrency, deadline=deadline, queues=_names(queues))
+    click.echo(json.dumps(report.as_dict()) if as_json else str(report))
+
+
+def _names(text: str | None) -> Sequence[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

@@ -1,0 +1,85 @@
+"""From named statements to text: loads an engine's .sql files, and encodes values the way that engine reads them.
+
+A name holds one step or several; their rows come one after another. `-- when x` before a step skips it when the
+value x is empty. Parameters are written `:name`; `dibs.` stands for the schema or the prefix.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, TypeVar
+
+from dibs.operations.operation import Conversation, Operation, Queries, Rows, Statement, Table
+
+T = TypeVar("T")
+
+NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+WHEN = re.compile(r"^-- when (\w+)$", re.MULTILINE)
+COMMENT = re.compile(r"^\s*--.*$|\s+-- .*$", re.MULTILINE)
+PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
+OWN = re.compile(r"\bdibs\.(?=[a-z_%])")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One text to execute, unless the value it depends on is empty."""
+
+    sql: str
+    when: str | None = None
+
+
+class Dialect(ABC):
+    """How one engine says the named statements."""
+
+    def __init__(self, package: str, own: str, rewrite: Callable[[str], str] = str) -> None:
+        self.own = own
+        self.steps = {name: [*_steps(body, self._text, rewrite)] for name, body in _statements(package)}
+
+    def _text(self, sql: str) -> str:
+        return OWN.sub(lambda _: self.own, sql)
+
+    def script(self, sql: str) -> str:
+        """A migration's text for this schema or prefix."""
+        return self._text(sql)
+
+    @abstractmethod
+    def encode(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Values as the driver takes them."""
+
+    def speak(self, operation: Operation[T] | Conversation[T]) -> Queries[T]:
+        """The same conversation, in text."""
+        conversation = iter(operation)
+        rows: Rows | None = None
+        while True:
+            try:
+                statement: Statement = conversation.send(rows)  # type: ignore[arg-type]  # None starts a generator
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # the generator's return value
+            values = self.encode(statement.values)
+            rows = []
+            for step in self.steps[statement.name]:
+                if step.when is None or _is_there(statement.values[step.when]):
+                    rows += yield step.sql, values
+
+
+def _is_there(value: Any) -> bool:
+    return bool(value.rows if isinstance(value, Table) else value)
+
+
+def _statements(package: str) -> Iterator[tuple[str, str]]:
+    for file in sorted(files(package).joinpath("sql").iterdir(), key=lambda entry: entry.name):
+        if file.name.endswith(".sql"):
+            _, *parts = NAME.split(file.read_text())
+            yield from zip(parts[::2], parts[1::2], strict=True)
+
+
+def _steps(body: str, own: Callable[[str], str], rewrite: Callable[[str], str]) -> Iterator[Step]:
+    for part in re.split(r";\s*$", body, flags=re.MULTILINE):
+        when = WHEN.search(part)
+        sql = COMMENT.sub("", part).strip()
+        if sql:
+            yield Step(rewrite(own(sql)), when[1] if when else None)

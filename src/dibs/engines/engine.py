@@ -1,0 +1,168 @@
+"""What an engine is: it carries operations to its database, sync and async, and says what it can do.
+
+Retrying is decided here, once, for both engines: what may be repeated, how long to pause, when to give up.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import weakref
+from abc import ABC, abstractmethod
+from asyncio import sleep
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from dibs.engines.dialect import Dialect
+from dibs.errors import Conflict, ConnectionLost, DatabaseError, DeadlineExceeded, OutcomeUnknown, Unreachable
+from dibs.operations.operation import Operation
+
+T = TypeVar("T")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0
+DEADLINE = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Real differences between engines, declared."""
+
+    push_wakeups: bool  # a commit wakes listeners; else they look at a change of the file
+    cursor: bool  # dead rows linger, so claims keep a cursor
+    prepared: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Something may have happened: on which channel, and what was said. Never trusted, never needed."""
+
+    channel: str
+    payload: str = ""
+
+
+class Patience:
+    """Whether to try an operation again after an error, and after what pause."""
+
+    def __init__(
+        self, operation: Operation[Any], deadline: float, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.operation, self.clock = operation, clock
+        self.until = clock() + deadline
+        self.deadline, self.ceiling = deadline, FIRST_PAUSE
+
+    def pause(self, error: DatabaseError) -> float:
+        """Seconds to wait before the next try; raises when there should be none."""
+        if isinstance(error, ConnectionLost) and not (self.operation.repeatable or self.operation.reads):
+            raise OutcomeUnknown(
+                f"The database did not answer whether {self.operation.name!r} was committed ({error}). "
+                "The job may or may not be there. With a unique_key it is safe to repeat, and then I do that for you."
+            ) from error
+        if not isinstance(error, Conflict | ConnectionLost | Unreachable):
+            raise error
+        pause = random.uniform(0.3, 1.0) * self.ceiling
+        if self.clock() + pause > self.until:
+            raise DeadlineExceeded(f"Gave up after {self.deadline:g} s: {error}") from error
+        self.ceiling = min(self.ceiling * 2, LONGEST_PAUSE)
+        return pause
+
+
+class Session(ABC):
+    """One connection of our own, for one purpose: a lane of turns, beats, a held transaction."""
+
+    @abstractmethod
+    async def arun(self, operation: Operation[T]) -> T:
+        """Carry an operation, once: the caller knows what a lost answer means."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close it; a second time does nothing."""
+
+
+class Engine(ABC):
+    """A database that carries operations."""
+
+    name: str
+    schema: str
+    can: Capabilities
+    dialect: Dialect
+    deadline: float = DEADLINE
+
+    def run(self, operation: Operation[T]) -> T:
+        """Carry an operation; again, after a pause, when that is safe and the deadline allows it."""
+        patience = Patience(operation, self.deadline)
+        while True:
+            try:
+                return self.run_once(operation)
+            except DatabaseError as error:
+                time.sleep(patience.pause(error))
+
+    async def arun(self, operation: Operation[T]) -> T:
+        """The same for async code."""
+        patience = Patience(operation, self.deadline)
+        while True:
+            try:
+                return await self.arun_once(operation)
+            except DatabaseError as error:
+                await sleep(patience.pause(error))
+
+    @abstractmethod
+    def run_once(self, operation: Operation[T]) -> T:
+        """Carry an operation, once."""
+
+    @abstractmethod
+    async def arun_once(self, operation: Operation[T]) -> T:
+        """Carry an operation, once."""
+
+    @abstractmethod
+    def session(self, purpose: str) -> Session:
+        """A connection of its own, opened on first use."""
+
+    @abstractmethod
+    def listen(self) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
+        """Hints that something happened, as they come."""
+
+    @abstractmethod
+    def migrate(self) -> list[str]:
+        """Bring the schema up to date; the names of the migrations that ran."""
+
+    @abstractmethod
+    def applied(self) -> list[tuple[int, str]]:
+        """The migrations that this database has had."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close every connection of this process."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close every connection of this process, from async code."""
+
+    @abstractmethod
+    def _after_fork(self) -> None:
+        """We are a child now: drop what was inherited, never close or use it."""
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_inherited: list[Any] = []
+
+
+def mind_forks(engine: Engine) -> None:
+    """From now on this engine is told when the process was forked."""
+    _engines.add(engine)
+
+
+def never_close(things: Any) -> None:
+    """Keep inherited connections alive for ever: closing them would harm the parent's."""
+    _inherited.append(things)
+
+
+def _forked() -> None:
+    for engine in list(_engines):
+        engine._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

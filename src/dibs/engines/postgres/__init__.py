@@ -1,0 +1,1 @@
+"""PostgreSQL 14 and later, by psycopg 3."""

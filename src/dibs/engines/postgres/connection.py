@@ -1,0 +1,165 @@
+"""PostgreSQL connections of our own: how they are opened, how long they wait, how JSON comes back.
+
+Every wait has an end: a server may accept connections while its commits hang.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg import AsyncConnection, Connection, pq
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+
+from dibs.engines.dialect import Dialect
+from dibs.engines.postgres.errors import TimedOut, translate, translate_connect
+from dibs.errors import ConfigError
+from dibs.operations.operation import Operation, Rows, arun, run
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT = 10
+INTERVAL = 0.1
+
+
+class RawText(Loader):
+    """JSON as it came, for a decoder that checks types while it reads."""
+
+    def load(self, data: Buffer) -> bytes:
+        return bytes(data)
+
+
+class RawBinary(Loader):
+    """The same in the binary format, whose first byte is a version."""
+
+    format = pq.Format.BINARY
+
+    def load(self, data: Buffer) -> bytes:
+        return bytes(data)[1:]
+
+
+def _bounded(generator: Any, seconds: float) -> Generator[Any, Any, Any]:
+    """psycopg's waiting, with an end. It is resumed every INTERVAL at the latest."""
+    until = time.monotonic() + seconds
+    ready = None
+    while True:
+        try:
+            wanted = generator.send(ready)
+        except StopIteration as end:
+            return end.value
+        ready = yield wanted
+        if not ready and time.monotonic() > until:
+            generator.close()
+            raise TimedOut(f"no answer within {seconds:g} s")
+
+
+class PatientConnection(Connection[Any]):
+    """A sync connection whose every wait ends."""
+
+    patience = 30.0
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().wait(_bounded(gen, self.patience), *args, **kwargs)
+
+
+class PatientAsyncConnection(AsyncConnection[Any]):
+    """An async connection whose every wait ends."""
+
+    patience = 30.0
+
+    async def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        return await super().wait(_bounded(gen, self.patience), *args, **kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where to connect, and how."""
+
+    url: str
+    where: str  # for people: without the password
+    pooled: bool | None = None  # behind a transaction pooler; None: find out
+
+    @classmethod
+    def parse(cls, url: str) -> Server:
+        """Take our own options out of the URL; the rest is libpq's."""
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        pooled = options.pop("pooled", None)
+        if pooled not in (None, "true", "false"):
+            raise ConfigError(f"pooled={pooled}: say true or false.")
+        clean = urlunsplit(parts._replace(query=urlencode(options)))
+        host = parts.netloc.rpartition("@")[2] or options.get("host", "the local server")
+        return cls(clean, f"{host}{parts.path}", None if pooled is None else pooled == "true")
+
+    def settings(self, pooled: bool) -> dict[str, Any]:
+        """What every connection of ours is opened with."""
+        return {
+            "autocommit": True,
+            "prepare_threshold": None if pooled else 0,
+            "connect_timeout": CONNECT_TIMEOUT,
+            "application_name": "dibs",
+            "keepalives_idle": 30,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+        }
+
+    def connect(self, *, pooled: bool, patience: float) -> PatientConnection:
+        """A sync connection."""
+        try:
+            raw = PatientConnection.connect(self.url, **self.settings(pooled))
+        except psycopg.Error as error:
+            raise translate_connect(error, self.where) from error
+        return _ready(raw, patience)
+
+    async def aconnect(self, *, pooled: bool, patience: float) -> PatientAsyncConnection:
+        """An async connection."""
+        try:
+            raw = await PatientAsyncConnection.connect(self.url, **self.settings(pooled))
+        except psycopg.Error as error:
+            raise translate_connect(error, self.where) from error
+        return _ready(raw, patience)
+
+
+def _ready(raw: T, patience: float) -> T:
+    raw.patience = patience  # type: ignore[attr-defined]  # one of the two classes above
+    for name in ("json", "jsonb"):
+        raw.adapters.register_loader(name, RawText)  # type: ignore[attr-defined]  # one of the two classes above
+    raw.adapters.register_loader("jsonb", RawBinary)  # type: ignore[attr-defined]  # one of the two classes above
+    return raw
+
+
+def carry(raw: PatientConnection, dialect: Dialect, operation: Operation[T], where: str) -> T:
+    """An operation over a sync connection of ours: alone when it is one statement, else in a transaction."""
+
+    def execute(sql: str, values: dict[str, Any]) -> Rows:
+        cursor = raw.execute(sql, values, binary=True)
+        return cursor.fetchall() if cursor.description else []
+
+    try:
+        if not operation.atomic:
+            return run(execute, dialect.speak(operation))
+        with raw.transaction():
+            return run(execute, dialect.speak(operation))
+    except psycopg.Error as error:
+        raise translate(error, where) from error
+
+
+async def acarry(raw: PatientAsyncConnection, dialect: Dialect, operation: Operation[T], where: str) -> T:
+    """The same over an async connection."""
+
+    async def execute(sql: str, values: dict[str, Any]) -> Rows:
+        cursor = await raw.execute(sql, values, binary=True)
+        return await cursor.fetchall() if cursor.description else []
+
+    try:
+        if not operation.atomic:
+            return await arun(execute, dialect.speak(operation))
+        async with raw.transaction():
+            return await arun(execute, dialect.speak(operation))
+    except psycopg.Error as error:
+        raise translate(error, where) from error

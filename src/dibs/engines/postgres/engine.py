@@ -1,0 +1,248 @@
+"""The PostgreSQL engine: idle connections for each process and event loop, sessions for lanes, LISTEN for hints."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+
+from dibs.engines import migrate
+from dibs.engines.engine import DEADLINE, Capabilities, Engine, Hint, Session, mind_forks, never_close
+from dibs.engines.postgres.connection import PatientAsyncConnection, PatientConnection, Server, acarry, carry
+from dibs.engines.postgres.dialect import PostgresDialect
+from dibs.engines.postgres.errors import translate
+from dibs.engines.postgres.wakeups import hints
+from dibs.errors import ConfigError, NotMigrated
+from dibs.operations.operation import Operation
+
+T = TypeVar("T")
+
+IDLE = 8  # connections kept for reuse
+SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+
+class PostgresEngine(Engine):
+    """Jobs in a schema of a PostgreSQL database."""
+
+    name = "postgres"
+
+    def __init__(
+        self, url: str, *, schema: str = "dibs", listen_url: str | None = None, deadline: float = DEADLINE
+    ) -> None:
+        if not SCHEMA.fullmatch(schema):
+            raise ConfigError(f"schema {schema!r}: use letters, digits and underscores, 63 at most.")
+        self.server, self.schema, self.deadline = Server.parse(url), schema, deadline
+        self.listener = Server.parse(listen_url) if listen_url else None
+        self.dialect = PostgresDialect(schema)
+        self.pooled = self.server.pooled
+        self._clean()
+        mind_forks(self)
+
+    @property
+    def can(self) -> Capabilities:  # type: ignore[override]  # known only after the first connection
+        """Behind a transaction pooler LISTEN is dead, unless there is another way to listen."""
+        return Capabilities(
+            push_wakeups=not self.pooled or self.listener is not None, cursor=True, prepared=not self.pooled
+        )
+
+    def run_once(self, operation: Operation[T]) -> T:
+        """On an idle connection, or a new one."""
+        with self.connection() as raw:
+            return carry(raw, self.dialect, operation, self.server.where)
+
+    async def arun_once(self, operation: Operation[T]) -> T:
+        """The same for async code."""
+        async with self.aconnection() as raw:
+            return await acarry(raw, self.dialect, operation, self.server.where)
+
+    def session(self, purpose: str) -> Session:
+        """A connection of its own."""
+        return PostgresSession(self)
+
+    @contextmanager
+    def connection(self) -> Iterator[PatientConnection]:
+        """An idle connection, or a new one; kept if it is still sound afterwards."""
+        with self._lock:
+            raw = self._idle.pop() if self._idle else None
+        raw = raw or self.connect()
+        try:
+            yield raw
+        finally:
+            with self._lock:
+                if sound(raw) and len(self._idle) < IDLE:
+                    self._idle.append(raw)
+                else:
+                    raw.close()
+
+    @asynccontextmanager
+    async def aconnection(self) -> AsyncIterator[PatientAsyncConnection]:
+        """The same for the running event loop."""
+        idle = self._loops.setdefault(asyncio.get_running_loop(), [])
+        raw = idle.pop() if idle else await self.aconnect()
+        try:
+            yield raw
+        finally:
+            if sound(raw) and len(idle) < IDLE:
+                idle.append(raw)
+            else:
+                await raw.close()
+
+    def connect(self) -> PatientConnection:
+        """A new connection, to a database whose schema fits."""
+        raw = self.server.connect(pooled=bool(self.pooled), patience=self.deadline)
+        if self._checked:
+            return raw
+        try:
+            self._check(raw.info.backend_pid, raw.execute(self._question(), prepare=False).fetchall())
+        except BaseException as error:
+            raw.close()
+            if isinstance(error, psycopg.Error):
+                raise self._no_schema(error) from error
+            raise
+        raw.prepare_threshold = None if self.pooled else 0
+        return raw
+
+    async def aconnect(self) -> PatientAsyncConnection:
+        """The same for async code."""
+        raw = await self.server.aconnect(pooled=bool(self.pooled), patience=self.deadline)
+        if self._checked:
+            return raw
+        try:
+            cursor = await raw.execute(self._question(), prepare=False)
+            self._check(raw.info.backend_pid, await cursor.fetchall())
+        except BaseException as error:
+            await raw.close()
+            if isinstance(error, psycopg.Error):
+                raise self._no_schema(error) from error
+            raise
+        raw.prepare_threshold = None if self.pooled else 0
+        return raw
+
+    def _question(self) -> str:
+        """Asked once in a process: who serves us, and which schema is there. Not prepared: a pooler may be between."""
+        version = self.dialect.steps["version"][0].sql
+        return f"select pg_backend_pid(), ({version})"
+
+    def _check(self, pid: int, rows: list[Any]) -> None:
+        if self.pooled is None:
+            self.pooled = rows[0][0] != pid  # a pooler answers with a number of its own
+        migrate.check(rows[0][1], migrate.newest("postgres"), self.server.where)
+        self._checked = True
+
+    def _no_schema(self, error: psycopg.Error) -> Exception:
+        translated = translate(error, self.server.where)
+        return (
+            NotMigrated(f"{self.server.where} has no dibs tables yet. Run: dibs db migrate")
+            if isinstance(translated, NotMigrated)
+            else translated
+        )
+
+    @asynccontextmanager
+    async def listen(self) -> AsyncIterator[AsyncIterator[Hint]]:
+        """Notifications, on a connection of their own that is never in a transaction."""
+        server = self.listener or self.server
+        raw = await server.aconnect(pooled=False, patience=self.deadline)
+        try:
+            await raw.execute("listen dibs_wake")
+            await raw.execute("listen job_events")
+            yield hints(raw)
+        finally:
+            await raw.close()
+
+    def migrate(self) -> list[str]:
+        """Bring the schema up to date, under a lock that the transaction holds."""
+        raw = self.server.connect(pooled=True, patience=max(self.deadline, 60.0))
+        try:
+            with raw.transaction():
+                raw.execute("select pg_advisory_xact_lock(%s)", [migrate.LOCK])
+                return self._migrate(raw)
+        except psycopg.Error as error:
+            raise translate(error, self.server.where) from error
+        finally:
+            raw.close()
+
+    def applied(self) -> list[tuple[int, str]]:
+        """The migrations that this database has had."""
+        raw = self.server.connect(pooled=True, patience=self.deadline)
+        try:
+            return self._applied(raw)
+        except psycopg.Error as error:
+            raise translate(error, self.server.where) from error
+        finally:
+            raw.close()
+
+    def _migrate(self, raw: PatientConnection) -> list[str]:
+        steps = migrate.missing("postgres", [number for number, _ in self._applied(raw)], self.server.where)
+        if steps:
+            raw.execute("set local client_min_messages = warning")
+            raw.execute(f'create schema if not exists "{self.schema}"')
+            raw.execute(self.dialect.script(migrate.TABLE["postgres"]))
+        for step in steps:
+            raw.execute(self.dialect.script(step.sql))
+            raw.execute(self.dialect.steps["record"][0].sql, {"number": step.number, "migration": step.name})
+        return [step.title for step in steps]
+
+    def _applied(self, raw: PatientConnection) -> list[tuple[int, str]]:
+        there = raw.execute("select to_regclass(%s) is not null", [f'"{self.schema}".migrations']).fetchone()
+        rows = raw.execute(self.dialect.steps["applied"][0].sql).fetchall() if there and there[0] else []
+        return [(row[0], row[1]) for row in rows]
+
+    def close(self) -> None:
+        """Close the idle connections of sync code."""
+        with self._lock:
+            for raw in self._idle:
+                raw.close()
+            self._idle.clear()
+
+    async def aclose(self) -> None:
+        """Close the idle connections of this event loop, and those of sync code."""
+        for raw in self._loops.pop(asyncio.get_running_loop(), []):
+            await raw.close()
+        self.close()
+
+    def _after_fork(self) -> None:
+        never_close((self._idle, dict(self._loops)))
+        self._clean()
+
+    def _clean(self) -> None:
+        self._lock = threading.Lock()
+        self._checked = False
+        self._idle: list[PatientConnection] = []
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[PatientAsyncConnection]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+
+class PostgresSession(Session):
+    """One connection, opened on first use, and again after it was lost."""
+
+    def __init__(self, engine: PostgresEngine) -> None:
+        self.engine = engine
+        self.raw: PatientAsyncConnection | None = None
+
+    async def arun(self, operation: Operation[T]) -> T:
+        """Carry an operation, once."""
+        if self.raw is None:
+            self.raw = await self.engine.aconnect()
+        try:
+            return await acarry(self.raw, self.engine.dialect, operation, self.engine.server.where)
+        finally:
+            if not sound(self.raw):
+                await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        raw, self.raw = self.raw, None
+        if raw is not None:
+            await raw.close()
+
+
+def sound(raw: Any) -> bool:
+    """Open, and in no transaction."""
+    return not raw.closed and raw.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE

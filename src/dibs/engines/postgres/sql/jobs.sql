@@ -1,0 +1,168 @@
+-- Adding jobs, looking them up, cancelling and retrying them. Columns of a job: see operations/rows.py.
+
+-- name: add
+insert into dibs.jobs (queue, rank, type, run_at, max_attempts, payload, tags)
+values (:queue, :rank::smallint, :type,
+  greatest(coalesce(:run_at::timestamptz, statement_timestamp() + make_interval(secs => :delay::float8)), statement_timestamp()),
+  :max_attempts::smallint, :payload::jsonb, :tags::jsonb)
+returning id, created_at, run_at,
+  case when run_at <= statement_timestamp() + interval '5 s' then dibs.wake_1(queue, rank, run_at) end;
+
+-- name: add_many
+insert into dibs.jobs (queue, rank, type, run_at, max_attempts, tags, payload)
+select :queue, :rank::smallint, :type,
+  greatest(coalesce(:run_at::timestamptz, statement_timestamp() + make_interval(secs => :delay::float8)), statement_timestamp()),
+  :max_attempts::smallint, :tags::jsonb, nullif(line, '')::jsonb
+from string_to_table(:payloads || E'\n', E'\n') line limit :count::int   -- an empty text alone would give no line at all
+returning id;
+
+-- name: wake
+-- The transaction began before any of its rows: a listener that goes back to then finds them all, however late the commit.
+select dibs.wake_1(:queue, :rank::int, transaction_timestamp())
+where coalesce(:run_at::timestamptz, statement_timestamp() + make_interval(secs => :delay::float8)) <= statement_timestamp() + interval '5 s';
+
+-- name: notify
+select pg_notify(:channel, :payload);
+
+-- name: add_keyed
+-- Never locks the row of a key that is held: a caller's open transaction must not block the settle of the holder.
+with wanted as materialized (
+  select * from unnest(:jobs_queue::text[], :jobs_rank::smallint[], :jobs_type::text[], :jobs_run_at::timestamptz[], :jobs_delay::float8[],
+      :jobs_max_attempts::smallint[], string_to_array(:jobs_payload, E'\n', ''), string_to_array(:jobs_tags, E'\n', ''),
+      :jobs_key::text[], :jobs_unique_for::float8[])
+    with ordinality w(queue, rank, type, run_at, delay, max_attempts, payload, tags, key, unique_for, n)),
+lapsed as (
+  delete from dibs.unique_keys k using wanted w
+  where k.type = any (array[w.type]) and k.key = any (array[w.key]) and k.until <= statement_timestamp() returning 1),
+taken as (
+  insert into dibs.unique_keys (type, key, job)
+  select type, key, nextval('dibs.job_id') from (select * from wanted where (select count(*) from lapsed) >= 0 order by n) w
+  on conflict do nothing returning type, key, job),
+added as (
+  insert into dibs.jobs (id, queue, rank, type, run_at, max_attempts, payload, tags, unique_key, unique_for)
+  select t.job, w.queue, w.rank, w.type,
+    greatest(coalesce(w.run_at, statement_timestamp() + make_interval(secs => w.delay)), statement_timestamp()),
+    w.max_attempts, w.payload::jsonb, w.tags::jsonb, w.key, w.unique_for
+  from taken t join (select distinct on (type, key) * from wanted order by type, key, n) w on w.type = t.type and w.key = t.key
+  returning id, type, unique_key, created_at, run_at)
+select w.n, coalesce(a.id, k.job),
+  a.id is not null and not exists (select from wanted f where f.type = w.type and f.key = w.key and f.n < w.n), a.created_at, a.run_at
+from wanted w
+left join added a on a.type = w.type and a.unique_key = w.key
+left join dibs.unique_keys k on k.type = w.type and k.key = w.key
+order by w.n;
+
+-- name: get
+select j.id, j.type, j.queue, j.payload, case when j.held then 6 else j.state end, j.rank, j.attempts, j.max_attempts, null::jsonb, j.failures,
+  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, null::timestamptz
+from dibs.jobs j left join dibs.worker_names n on n.id = j.worker >> 20 where j.id = any (:ids::bigint[])
+union all
+select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, null, j.failures,
+  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at
+from dibs.dead j left join dibs.worker_names n on n.id = j.worker >> 20 where j.id = any (:ids::bigint[])
+union all
+select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, j.result, j.failures,
+  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at
+from dibs.history j left join dibs.worker_names n on n.id = j.worker >> 20 where j.id = any (:ids::bigint[]);
+
+-- name: page_floor
+-- How far down a page may read: the id of the `reach`-th row below `before` in the table where that comes first.
+select greatest(
+  (select id from dibs.jobs where :live::boolean and id < :before::bigint order by id desc offset :reach::int - 1 limit 1),
+  (select id from dibs.dead where :dead::boolean and id < :before::bigint order by id desc offset :reach::int - 1 limit 1),
+  (select id from dibs.history where :history::boolean and id < :before::bigint order by id desc offset :reach::int - 1 limit 1),
+  0);
+
+-- name: page
+select p.* from (
+  (select j.id, j.type, j.queue, j.payload, case when j.held then 6 else j.state end, j.rank, j.attempts, j.max_attempts, null::jsonb as result,
+     j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
+     j.claimed_at, null::timestamptz as finished_at
+   from dibs.jobs j
+   where :live::boolean and j.id < :before::bigint and j.id >= :floor::bigint
+     and (:state::int is null or case when j.held then 6 else j.state end = :state::int)
+     and (:type::text is null or j.type = :type::text) and (:queue::text is null or j.queue = :queue::text)
+     and (:tag::text is null or j.tags ? :tag::text)
+   order by j.id desc limit :limit::int)
+  union all
+  (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, null,
+     j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
+     j.claimed_at, j.finished_at
+   from dibs.dead j
+   where :dead::boolean and j.id < :before::bigint and j.id >= :floor::bigint and (:state::int is null or j.state = :state::int)
+     and (:type::text is null or j.type = :type::text) and (:queue::text is null or j.queue = :queue::text)
+     and (:tag::text is null or j.tags ? :tag::text)
+   order by j.id desc limit :limit::int)
+  union all
+  (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, j.result,
+     j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
+     j.claimed_at, j.finished_at
+   from dibs.history j
+   where :history::boolean and j.id < :before::bigint and j.id >= :floor::bigint
+     and (:type::text is null or j.type = :type::text) and (:queue::text is null or j.queue = :queue::text)
+     and (:tag::text is null or j.tags ? :tag::text)
+   order by j.id desc limit :limit::int)) p
+order by p.id desc limit :limit::int;
+
+-- name: cancel
+-- From any state that is not final; the token is forgotten, so that the owner's write-back is refused.
+with wanted as materialized (
+  select id from dibs.jobs where id = any (:ids::bigint[]) order by id for update),
+gone as (
+  delete from dibs.jobs j using wanted w where j.id = any (array[w.id]) returning j.*),
+buried as (
+  insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, rank, state,
+    attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures)
+  select id, run_at, created_at, claimed_at, statement_timestamp(), worker, null, rank, 5,
+    attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures from gone),
+freed as materialized (
+  select dibs.free_keys_1(array_agg(id), array_agg(type), array_agg(unique_key), array_agg(unique_for)) from gone where unique_key is not null),
+told as materialized (
+  select pg_notify('job_events', jsonb_build_object('jobIds', jsonb_agg(id))::text)
+  from (select id, row_number() over (order by id) / 300 as part from gone) b group by part)
+select id from gone where (select count(*) from freed) + (select count(*) from told) >= 0;
+
+-- name: retry
+-- Back from the dead, attempts and crashes anew, if the unique key can be had again.
+with wanted as materialized (
+  select * from dibs.dead where id = any (:ids::bigint[]) order by id for update),
+retaken as (
+  insert into dibs.unique_keys as k (type, key, job)
+  select type, unique_key, id from wanted where unique_key is not null
+  on conflict (type, key) do update set job = excluded.job, until = null
+  where k.job = excluded.job or k.until <= statement_timestamp()
+  returning job),
+gone as (
+  delete from dibs.dead d using wanted w
+  where d.id = any (array[w.id]) and (w.unique_key is null or w.id in (select job from retaken)) returning d.*),
+back as (
+  insert into dibs.jobs (id, run_at, created_at, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures)
+  select id, statement_timestamp(), created_at, rank % 10 + case when max_attempts = 1 then 10 else 0 end, 0, max_attempts, queue, type,
+    unique_key, unique_for, payload, tags, failures from gone
+  returning id, queue, rank, run_at),
+woken as materialized (
+  select dibs.wake_1(queue, rank, min(run_at)) from back group by queue, rank),
+told as materialized (
+  select pg_notify('job_events', jsonb_build_object('jobIds', jsonb_agg(id))::text)
+  from (select id, row_number() over (order by id) / 300 as part from back) b group by part)
+select w.id, b.id is not null, k.job
+from wanted w left join back b on b.id = w.id left join dibs.unique_keys k on k.type = w.type and k.key = w.unique_key
+where (select count(*) from woken) + (select count(*) from told) >= 0
+order by w.id;
+
+-- name: matching_dead
+select id from dibs.dead
+where id > :after::bigint and (:state::int is null or state = :state::int)
+  and (:type::text is null or type = :type::text) and (:queue::text is null or queue = :queue::text)
+  and (:tag::text is null or tags ? :tag::text)
+order by id limit :limit::int;
+
+-- name: matching_live
+select id from dibs.jobs
+where id > :after::bigint and (:state::int is null or case when held then 6 else state end = :state::int)
+  and (:type::text is null or type = :type::text) and (:queue::text is null or queue = :queue::text)
+  and (:tag::text is null or tags ? :tag::text)
+order by id limit :limit::int;
+
+-- name: progress
+update dibs.jobs set progress = :progress::jsonb where id = :id::bigint and token = :token::bigint and held returning id;

@@ -1,0 +1,43 @@
+-- Workers: enlisting, beating, judging, leaving.
+
+-- name: enlist
+with named as (
+  insert into dibs.worker_names (id, name) values (:id::bigint, :worker) on conflict do nothing)
+insert into dibs.workers (id, name, lease, beat) values (:id::bigint, :worker, :lease::float8, :beat::float8) on conflict do nothing
+returning id;
+
+-- name: beat
+with mine as (
+  update dibs.workers set
+    steady_since = case
+      when :steady::boolean and clock_timestamp() - beat_at between interval '0' and make_interval(secs => 2 * beat) then steady_since
+      else clock_timestamp() end,
+    beat_at = clock_timestamp()
+  where id = any (:workers::bigint[]) returning id),
+alive as materialized (
+  select id from dibs.workers where abs(extract(epoch from clock_timestamp() - beat_at)) <= lease
+  union select id from mine)
+select 'beat', m.id, (select count(*) from alive a where a.id < m.id) from mine m
+union all
+select 'claimers', null, count(*) from alive
+union all
+select 'lost', h.id, h.token from unnest(:held_id::bigint[], :held_token::bigint[]) h(id, token)
+where not exists (select from dibs.jobs j where j.id = any (array[h.id]) and j.token = h.token and j.held);
+
+-- name: hand_back
+select * from dibs.hand_back_1(:workers::bigint[], :claims::bigint[], :held::bigint[]);
+
+-- name: recover
+select * from dibs.recover_1(:judge::bigint, :known::bigint[], :silent_id::bigint[], :silent_beat_at::timestamptz[]);
+
+-- name: recover_orphans
+select * from dibs.recover_orphans_1();
+
+-- name: silent
+select id, beat_at from dibs.workers where abs(extract(epoch from clock_timestamp() - beat_at)) > :leases::float8 * lease order by id;
+
+-- name: leave
+delete from dibs.workers where id = any (:workers::bigint[]) returning id;
+
+-- name: workers
+select id, name, lease, started_at, beat_at, abs(extract(epoch from clock_timestamp() - beat_at)) <= lease from dibs.workers order by started_at, id;

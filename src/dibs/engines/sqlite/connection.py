@@ -1,0 +1,234 @@
+"""SQLite connections of our own: how they are opened, how a write transaction begins, when the WAL is checkpointed.
+
+One connection for each role, opened after a fork, used under a lock. The database, -wal and -shm files are never opened
+by other means than SQLite: closing such a handle would drop SQLite's locks.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from dibs.engines.dialect import Dialect
+from dibs.engines.sqlite.errors import BUSY, translate
+from dibs.errors import DatabaseMissing, NotADatabase, ReadOnlyDatabase, UnsafeFileSystem
+from dibs.operations.operation import Operation, Rows, run
+
+T = TypeVar("T")
+
+CHECKPOINT_PAGES = 10_000
+PAGES_PER_COMMIT, CHANGES_PER_PAGE = (
+    6,
+    6,
+)  # roughly what a commit of ours writes; only the time of checkpoints hangs on it
+FIRST_PAUSE, FACTOR, LONGEST_PAUSE = 0.0005, 1.5, 0.01
+FIXED_WAL_RESET = (3, 51, 3)  # before it, a checkpoint beside a writer can corrupt the file
+NETWORK = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "fuse.sshfs",
+    "afs",
+    "ceph",
+    "fuse.ceph",
+    "fuse.glusterfs",
+    "lustre",
+    "beegfs",
+    "fuse.s3fs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which file, by which library, with which durability."""
+
+    path: str
+    module: ModuleType
+    synchronous: str = "full"
+    network: bool = False  # allow a network file system
+
+    @property
+    def autocheckpoint(self) -> bool:
+        """SQLite may checkpoint by itself, on versions where that is safe beside other writers."""
+        return tuple(self.module.sqlite_version_info) >= FIXED_WAL_RESET
+
+
+class SqliteConnection:
+    """One connection for one role, usable from any thread, one at a time."""
+
+    def __init__(self, place: Place, dialect: Dialect, deadline: float) -> None:
+        self.place, self.dialect, self.deadline = place, dialect, deadline
+        self.lock = threading.RLock()
+        self.error: type[Exception] = place.module.Error
+        self._pages = 0
+        self.raw = _open(place)
+        for step in dialect.steps["temporary"]:
+            self.raw.execute(step.sql)
+
+    def run(self, operation: Operation[T]) -> T:
+        """Carry an operation in one transaction of its own."""
+        with self.lock, self.translated():
+            if operation.reads:
+                with self._snapshot():
+                    return run(self.execute, self.dialect.speak(operation))
+            with self.writing():
+                return run(self.execute, self.dialect.speak(operation))
+
+    def execute(self, sql: str, values: dict[str, Any]) -> Rows:
+        """One step."""
+        return self.raw.execute(sql, values).fetchall()  # type: ignore[no-any-return]  # sqlite3 has no types here
+
+    @contextmanager
+    def writing(self) -> Iterator[Any]:
+        """A write transaction: begun with a fair, jittered retry, committed or rolled back."""
+        self._begin()
+        before = self.raw.total_changes
+        try:
+            yield self.raw
+            self.raw.execute("commit")
+        except BaseException:
+            self._roll_back()
+            raise
+        self._mind_wal(self.raw.total_changes - before)
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Driver errors stop here."""
+        try:
+            yield
+        except self.error as error:
+            raise translate(error, self.place.path) from error
+
+    def close(self) -> None:
+        """Close it."""
+        with self.lock:
+            self.raw.close()
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        self.raw.execute("begin")
+        try:
+            yield
+        finally:
+            self._roll_back()
+
+    def _begin(self) -> None:
+        """Short random pauses are fair; with SQLite's own busy timeout some processes get nothing for seconds."""
+        until, ceiling = time.monotonic() + self.deadline, FIRST_PAUSE
+        while True:
+            try:
+                self.raw.execute("begin immediate")
+                return
+            except self.error as error:
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF != BUSY or time.monotonic() > until:
+                    raise
+            time.sleep(random.uniform(0.2, 1.0) * ceiling)
+            ceiling = min(ceiling * FACTOR, LONGEST_PAUSE)
+
+    def _roll_back(self) -> None:
+        if self.raw.in_transaction:
+            self.raw.execute("rollback")
+
+    def _mind_wal(self, changes: int) -> None:
+        if self.place.autocheckpoint:
+            return
+        self._pages += PAGES_PER_COMMIT + changes // CHANGES_PER_PAGE
+        if self._pages >= CHECKPOINT_PAGES:
+            self._pages = 0
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Where SQLite's own checkpoint is not safe beside a writer, ours keeps writers out by the write lock."""
+        self._begin()
+        try:
+            helper = connect(self.place)
+            try:
+                helper.execute("pragma wal_checkpoint(passive)").fetchall()
+            finally:
+                helper.close()
+        finally:
+            self._roll_back()
+
+
+def _open(place: Place) -> Any:
+    _check_path(place)
+    try:
+        raw = connect(place)
+        try:
+            _patiently(lambda: raw.execute("pragma journal_mode = wal"))
+            raw.execute(f"pragma synchronous = {place.synchronous}")
+            raw.execute("pragma cache_size = -65536")
+            raw.execute("pragma temp_store = memory")
+            raw.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES if place.autocheckpoint else 0}")
+        except BaseException:
+            raw.close()
+            raise
+    except place.module.Error as error:
+        raise translate(error, place.path) from error
+    return raw
+
+
+def _patiently(act: Callable[[], Any]) -> None:
+    """The first processes to open a new file race for its journal mode."""
+    for attempt in range(200):
+        try:
+            act()
+            return
+        except Exception as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF != BUSY or attempt == 199:
+                raise
+            time.sleep(random.uniform(0.2, 1.0) * LONGEST_PAUSE)
+
+
+def connect(place: Place) -> Any:
+    """A bare connection: no settings, no tables, no waiting."""
+    return place.module.connect(place.path, isolation_level=None, timeout=0, check_same_thread=False)
+
+
+def _check_path(place: Place) -> None:
+    """Say what is wrong with the place before SQLite says `unable to open database file`."""
+    path = Path(place.path)
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise DatabaseMissing(f"The directory {folder} does not exist. Create it, or choose another file.")
+    if path.is_dir():
+        raise NotADatabase(f"{path} is a directory. Name a file in it: sqlite:///{path}/dibs.db")
+    if not os.access(folder, os.W_OK):
+        raise ReadOnlyDatabase(
+            f"The directory {folder} cannot be written by this user. SQLite keeps its -wal and -shm beside the file."
+        )
+    if path.exists() and not os.access(path, os.W_OK):
+        raise ReadOnlyDatabase(f"{path} cannot be written by this user. Check its owner and permissions.")
+    kind = file_system(folder)
+    if kind in NETWORK and not place.network:
+        raise UnsafeFileSystem(
+            f"{path} lies on a network file system ({kind}), where SQLite's locks do not hold. "
+            "Use a local disk, or PostgreSQL; if you are sure, add ?network=allow to the URL."
+        )
+
+
+def file_system(folder: Path, mounts: str = "/proc/self/mounts") -> str:
+    """The kind of file system that a folder lies on, or nothing where that cannot be told."""
+    try:
+        lines = Path(mounts).read_text().splitlines()
+    except OSError:
+        return ""
+    real = str(folder.resolve())
+    best = ("", "")
+    for line in lines:
+        _, point, kind, *_ = line.split(" ")
+        point = point.replace("\\040", " ")
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best[0]):
+            best = (point, kind)
+    return best[1]

@@ -1,0 +1,60 @@
+"""How SQLite says the statements: its own named parameters, lists and tables as one JSON document, times as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from dibs.engines.dialect import Dialect
+from dibs.operations.operation import Documents, Table
+
+_encode = msgspec.json.Encoder(enc_hook=lambda value: _plain(value)).encode
+
+
+class SqliteDialect(Dialect):
+    """Statements for the tables with one prefix."""
+
+    def __init__(self, prefix: str = "dibs_") -> None:
+        super().__init__(__package__, prefix)
+
+    def encode(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Lists and tables become JSON, for json_each."""
+        encoded: dict[str, Any] = {}
+        for name, value in values.items():
+            match value:
+                case bytes():
+                    encoded[name] = value.decode()
+                case list():
+                    encoded[name] = _encode(value).decode()
+                case Table(_, rows, documents):
+                    encoded[name] = _encode(_texts(rows) if documents else rows).decode()
+                case Documents(items):
+                    encoded[name] = "[" + b",".join([item or b"null" for item in items]).decode() + "]"
+                case datetime():
+                    encoded[name] = micros(value)
+                case _:
+                    encoded[name] = value
+        return encoded
+
+
+def micros(moment: datetime) -> int:
+    """Microseconds since 1970, exactly."""
+    whole = int(moment.timestamp() // 1)
+    return whole * 1_000_000 + moment.microsecond
+
+
+def _texts(rows: Any) -> list[list[Any]]:
+    return [[_plain(item) for item in row] for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case bytes():
+            return value.decode()
+        case datetime():
+            return micros(value)
+        case _:
+            return value

@@ -1,0 +1,154 @@
+"""The SQLite engine: one file, one connection for each role, async by a thread for each role."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from types import ModuleType
+from typing import TypeVar
+
+from dibs.engines import migrate
+from dibs.engines.engine import DEADLINE, Capabilities, Engine, Hint, Session, mind_forks, never_close
+from dibs.engines.sqlite.connection import Place, SqliteConnection
+from dibs.engines.sqlite.dialect import SqliteDialect
+from dibs.engines.sqlite.wakeups import Watch
+from dibs.operations.operation import Operation
+
+T = TypeVar("T")
+
+
+class SqliteEngine(Engine):
+    """Jobs in a SQLite file. It migrates itself on first use."""
+
+    name = "sqlite"
+    can = Capabilities(push_wakeups=False, cursor=False)
+    schema = "main"
+    _ready: bool
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        module: ModuleType = sqlite3,
+        synchronous: str = "full",
+        network: bool = False,
+        deadline: float = DEADLINE,
+    ) -> None:
+        self.place = Place(path, module, synchronous, network)
+        self.dialect = SqliteDialect()
+        self.deadline = deadline
+        self._clean()
+        mind_forks(self)
+
+    def run_once(self, operation: Operation[T]) -> T:
+        """On the connection for reading or the one for work."""
+        return self.connection("read" if operation.reads else "work").run(operation)
+
+    async def arun_once(self, operation: Operation[T]) -> T:
+        """The same, on that role's thread."""
+        role = "read" if operation.reads else "work"
+        return await self.in_thread(role, lambda: self.connection(role).run(operation))
+
+    def session(self, purpose: str) -> Session:
+        """A role of its own."""
+        return SqliteSession(self, purpose)
+
+    def connection(self, role: str) -> SqliteConnection:
+        """The connection of a role, opened on first use, after the schema is known to fit."""
+        with self._lock:
+            if not self._ready:
+                self._ensure()
+                self._ready = True
+            if role not in self._connections:
+                self._connections[role] = SqliteConnection(self.place, self.dialect, self.deadline)
+            return self._connections[role]
+
+    async def in_thread(self, role: str, act: Callable[[], T]) -> T:
+        """Run on the thread of a role; when the caller is cancelled the work still ends cleanly."""
+        with self._lock:
+            if role not in self._threads:
+                self._threads[role] = ThreadPoolExecutor(1, thread_name_prefix=f"dibs-{role}")
+            thread = self._threads[role]
+        return await asyncio.get_running_loop().run_in_executor(thread, act)
+
+    @asynccontextmanager
+    async def listen(self) -> AsyncIterator[AsyncIterator[Hint]]:
+        """A hint whenever another connection has committed."""
+        watch = Watch(self.place)
+        try:
+            yield watch.hints()
+        finally:
+            watch.close()
+
+    def migrate(self) -> list[str]:
+        """Bring the schema up to date."""
+        return self._ensure()
+
+    def applied(self) -> list[tuple[int, str]]:
+        """The migrations that this file has had."""
+        connection = SqliteConnection(self.place, self.dialect, self.deadline)
+        try:
+            with connection.translated():
+                return migrate.sqlite_applied(connection)
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Close every connection."""
+        with self._lock:
+            for thread in self._threads.values():
+                thread.shutdown(wait=True)
+            for connection in self._connections.values():
+                connection.close()
+            self._clean()
+
+    async def aclose(self) -> None:
+        """Close every connection, from async code."""
+        await asyncio.to_thread(self.close)
+
+    def release(self, role: str) -> None:
+        """Close what belongs to one role."""
+        with self._lock:
+            connection, thread = self._connections.pop(role, None), self._threads.pop(role, None)
+        if thread is not None:
+            thread.shutdown(wait=True)
+        if connection is not None:
+            connection.close()
+
+    def _ensure(self) -> list[str]:
+        connection = SqliteConnection(self.place, self.dialect, self.deadline)
+        try:
+            with connection.translated():
+                return migrate.sqlite(connection)
+        finally:
+            connection.close()
+
+    def _after_fork(self) -> None:
+        never_close((self._connections, self._threads))
+        self._clean()
+
+    def _clean(self) -> None:
+        self._lock = threading.RLock()
+        self._ready = False
+        self._connections: dict[str, SqliteConnection] = {}
+        self._threads: dict[str, ThreadPoolExecutor] = {}
+
+
+class SqliteSession(Session):
+    """A role of its own on the engine."""
+
+    def __init__(self, engine: SqliteEngine, purpose: str) -> None:
+        self.engine = engine
+        self.role = f"{purpose}-{id(self):x}"
+
+    async def arun(self, operation: Operation[T]) -> T:
+        """Carry an operation, once."""
+        return await self.engine.in_thread(self.role, lambda: self.engine.connection(self.role).run(operation))
+
+    async def aclose(self) -> None:
+        """Close the connection and its thread."""
+        await asyncio.to_thread(self.engine.release, self.role)

@@ -1,0 +1,86 @@
+-- The first schema. Read docs/design/schema.md beside it; `dibs.` becomes the prefix `dibs_`.
+--
+-- States: 0 PENDING, 1 RETRY, 2 PROCESSING, 3 SUCCESSFUL, 4 FAILED, 5 CANCELLED; a held job shows as RUNNING.
+-- rank = level + 10 * class: level 0..9 = 9 - priority; class 0 plain, 1 on its last attempt, 2 suspect.
+-- worker = number of the worker << 20 | number of the claim.   token = the row's own counter << 20 | 20 random bits.
+-- Times are microseconds since 1970.
+
+create view dibs.clock as select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000 as now;
+
+create table dibs.jobs (
+  id integer primary key autoincrement,         -- or ids would come back once the table is empty
+  run_at integer not null,
+  created_at integer not null,
+  claimed_at integer,
+  worker integer,
+  token integer,
+  rank integer not null default 4,
+  held integer not null default 0,
+  state integer not null default 0,
+  attempts integer not null default 0,
+  max_attempts integer not null default 3,
+  crashes integer not null default 0,
+  finishing integer not null default 0,
+  queue text not null default 'default',
+  type text not null,
+  unique_key text,
+  unique_for real,
+  payload text,
+  tags text,
+  progress text,
+  failures text
+);
+create index dibs.claim_order on dibs.jobs (queue, rank, run_at, id) where held = 0;
+
+create table dibs.history (
+  id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
+  finished_at integer not null, expires integer not null,
+  worker integer, token integer, rank integer not null, state integer not null,
+  attempts integer not null, max_attempts integer not null, crashes integer not null,
+  queue text not null, type text not null, unique_key text,
+  payload text, tags text, progress text, failures text, result text
+);
+
+create table dibs.dead (
+  id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
+  finished_at integer not null,
+  worker integer, token integer, rank integer not null, state integer not null,
+  attempts integer not null, max_attempts integer not null, crashes integer not null,
+  queue text not null, type text not null, unique_key text, unique_for real,
+  payload text, tags text, progress text, failures text, hook_error text
+);
+create index dibs.dead_queue on dibs.dead (queue, state);
+
+create table dibs.queues (name text primary key, paused integer not null default 0) without rowid;
+
+create table dibs.workers (
+  id integer primary key,                       -- random: a number that comes back after a restore belongs to nobody
+  name text not null,
+  lease real not null,                          -- seconds without a beat until it is dead
+  beat real not null,                           -- seconds between its beats
+  started_at integer not null,
+  beat_at integer not null,
+  steady_since integer not null                 -- its beats went through without a gap since then
+);
+create table dibs.worker_names (id integer primary key, name text not null, seen_at integer not null);
+
+create table dibs.unique_keys (
+  type text not null, key text not null, job integer not null,
+  until integer,                                -- null while its job is not final
+  primary key (type, key)
+) without rowid;
+
+-- For people with a shell: every job there is, in words.
+create view dibs.all_jobs as
+  select id, type, queue, case when held then 'RUNNING' when state = 0 then 'PENDING' when state = 1 then 'RETRY' else 'PROCESSING' end as state,
+    9 - rank % 10 as priority, attempts, max_attempts, payload, null as result,
+    json_extract(failures, '$[' || (json_array_length(failures) - 1) || '].error') as error, progress, tags,
+    unique_key, worker >> 20 as worker, created_at, run_at, claimed_at as started_at, null as finished_at from dibs.jobs
+  union all
+  select id, type, queue, case state when 4 then 'FAILED' else 'CANCELLED' end, 9 - rank % 10, attempts, max_attempts, payload, null,
+    json_extract(failures, '$[' || (json_array_length(failures) - 1) || '].error'), progress, tags,
+    unique_key, worker >> 20, created_at, run_at, claimed_at, finished_at from dibs.dead
+  union all
+  select id, type, queue, 'SUCCESSFUL', 9 - rank % 10, attempts, max_attempts, payload, result,
+    json_extract(failures, '$[' || (json_array_length(failures) - 1) || '].error'), progress, tags,
+    unique_key, worker >> 20, created_at, run_at, claimed_at, finished_at from dibs.history;

@@ -1,0 +1,150 @@
+-- Adding jobs, looking them up, cancelling and retrying them. Columns of a job: see operations/rows.py.
+
+-- name: add
+insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, payload, tags)
+select :queue, :rank, :type, max(coalesce(:run_at, c.now + cast(:delay * 1000000 as integer)), c.now), c.now, :max_attempts, :payload, :tags
+from dibs.clock c;
+select id, created_at, run_at, null from dibs.jobs where id = last_insert_rowid();
+
+-- name: add_many
+-- Safe as a range: SQLite has one writer, so the ids of one insert have no gaps.
+insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, tags, payload)
+select :queue, :rank, :type, max(coalesce(:run_at, c.now + cast(:delay * 1000000 as integer)), c.now), c.now, :max_attempts, :tags, p.value
+from dibs.clock c cross join json_each(:payloads) p;
+select id from dibs.jobs where id > last_insert_rowid() - :count and id <= last_insert_rowid();
+
+-- name: wake
+-- Listeners watch the file.
+
+-- name: notify
+-- Listeners watch the file.
+
+-- name: add_keyed
+delete from dibs.unique_keys
+where (type, key) in (select json_extract(value, '$[2]'), json_extract(value, '$[8]') from json_each(:jobs))
+  and until <= (select now from dibs.clock);
+insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, payload, tags, unique_key, unique_for)
+select json_extract(w.value, '$[0]'), json_extract(w.value, '$[1]'), json_extract(w.value, '$[2]'),
+  max(coalesce(json_extract(w.value, '$[3]'), c.now + cast(json_extract(w.value, '$[4]') * 1000000 as integer)), c.now), c.now,
+  json_extract(w.value, '$[5]'), json_extract(w.value, '$[6]'), json_extract(w.value, '$[7]'), json_extract(w.value, '$[8]'),
+  json_extract(w.value, '$[9]')
+from dibs.clock c cross join json_each(:jobs) w
+where w.key in (select min(f.key) from json_each(:jobs) f group by json_extract(f.value, '$[2]'), json_extract(f.value, '$[8]'))
+  and not exists (select 1 from dibs.unique_keys k where k.type = json_extract(w.value, '$[2]') and k.key = json_extract(w.value, '$[8]'));
+-- The rows just added are the last changes() ones: SQLite has one writer.
+insert into dibs.unique_keys (type, key, job)
+select type, unique_key, id from dibs.jobs where id > last_insert_rowid() - changes() and id <= last_insert_rowid();
+select w.key + 1, k.job,
+  k.job > last_insert_rowid() - changes()
+    and w.key in (select min(f.key) from json_each(:jobs) f group by json_extract(f.value, '$[2]'), json_extract(f.value, '$[8]')),
+  j.created_at, j.run_at
+from json_each(:jobs) w
+cross join dibs.unique_keys k on k.type = json_extract(w.value, '$[2]') and k.key = json_extract(w.value, '$[8]')
+left join dibs.jobs j on j.id = k.job
+order by w.key;
+
+-- name: get
+select j.id, j.type, j.queue, j.payload, case when j.held then 6 else j.state end, j.rank, j.attempts, j.max_attempts, null, j.failures,
+  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, null
+from json_each(:ids) i cross join dibs.jobs j on j.id = i.value left join dibs.worker_names n on n.id = j.worker >> 20
+union all
+select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, null, j.failures,
+  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at
+from json_each(:ids) i cross join dibs.dead j on j.id = i.value left join dibs.worker_names n on n.id = j.worker >> 20
+union all
+select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, j.result, j.failures,
+  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at
+from json_each(:ids) i cross join dibs.history j on j.id = i.value left join dibs.worker_names n on n.id = j.worker >> 20;
+
+-- name: page_floor
+-- How far down a page may read: the id of the `reach`-th row below `before` in the table where that comes first.
+select max(
+  coalesce((select id from dibs.jobs where :live and id < :before order by id desc limit 1 offset :reach - 1), 0),
+  coalesce((select id from dibs.dead where :dead and id < :before order by id desc limit 1 offset :reach - 1), 0),
+  coalesce((select id from dibs.history where :history and id < :before order by id desc limit 1 offset :reach - 1), 0));
+
+-- name: page
+select * from (select j.id, j.type, j.queue, j.payload, case when j.held then 6 else j.state end, j.rank, j.attempts, j.max_attempts, null,
+    j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
+    j.claimed_at, null
+  from dibs.jobs j
+  where :live and j.id < :before and j.id >= :floor
+    and (:state is null or case when j.held then 6 else j.state end = :state)
+    and (:type is null or j.type = :type) and (:queue is null or j.queue = :queue)
+    and (:tag is null or exists (select 1 from json_each(j.tags) t where t.value = :tag))
+  order by j.id desc limit :limit)
+union all
+select * from (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, null,
+    j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
+    j.claimed_at, j.finished_at
+  from dibs.dead j
+  where :dead and j.id < :before and j.id >= :floor and (:state is null or j.state = :state)
+    and (:type is null or j.type = :type) and (:queue is null or j.queue = :queue)
+    and (:tag is null or exists (select 1 from json_each(j.tags) t where t.value = :tag))
+  order by j.id desc limit :limit)
+union all
+select * from (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, j.result,
+    j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
+    j.claimed_at, j.finished_at
+  from dibs.history j
+  where :history and j.id < :before and j.id >= :floor
+    and (:type is null or j.type = :type) and (:queue is null or j.queue = :queue)
+    and (:tag is null or exists (select 1 from json_each(j.tags) t where t.value = :tag))
+  order by j.id desc limit :limit)
+order by 1 desc limit :limit;
+
+-- name: cancel
+-- From any state that is not final; the token moves on, so that the owner's write-back is refused.
+delete from temp.dibs_listed;
+insert into temp.dibs_listed (id, type, unique_key, unique_for)
+select j.id, j.type, j.unique_key, j.unique_for from json_each(:ids) i cross join dibs.jobs j on j.id = i.value where true
+on conflict do nothing;
+insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, rank, state,
+  attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures)
+select j.id, j.run_at, j.created_at, j.claimed_at, c.now, j.worker, ((coalesce(j.token, 0) >> 20) + 1) << 20 | (random() & 1048575), j.rank, 5,
+  j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.unique_for, j.payload, j.tags, j.progress, j.failures
+from dibs.clock c cross join temp.dibs_listed l cross join dibs.jobs j on j.id = l.id;
+delete from dibs.unique_keys where (type, key, job) in (
+  select type, unique_key, id from temp.dibs_listed where unique_key is not null and unique_for is null);
+update dibs.unique_keys set until = (select now from dibs.clock) + (select unique_for from temp.dibs_listed l where l.id = job) * 1000000
+where (type, key, job) in (select type, unique_key, id from temp.dibs_listed where unique_key is not null and unique_for is not null);
+delete from dibs.jobs where id in (select id from temp.dibs_listed);
+select id from temp.dibs_listed;
+
+-- name: retry
+-- Back from the dead, attempts and crashes anew, if the unique key can be had again.
+delete from temp.dibs_listed;
+insert into temp.dibs_listed (id, type, unique_key, number)
+select d.id, d.type, d.unique_key, d.unique_key is null from json_each(:ids) i cross join dibs.dead d on d.id = i.value where true
+on conflict do nothing;
+delete from dibs.unique_keys where (type, key) in (select type, unique_key from temp.dibs_listed where unique_key is not null)
+  and (until <= (select now from dibs.clock) or job in (select id from temp.dibs_listed));
+insert into dibs.unique_keys (type, key, job)
+select type, unique_key, id from temp.dibs_listed where unique_key is not null order by id
+on conflict do nothing;
+update temp.dibs_listed set number = 1 where (type, unique_key, id) in (select type, key, job from dibs.unique_keys);
+insert into dibs.jobs (id, run_at, created_at, token, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures)
+select d.id, c.now, d.created_at, ((coalesce(d.token, 0) >> 20) + 1) << 20, d.rank % 10 + 10 * (d.max_attempts = 1), 0, d.max_attempts, d.queue,
+  d.type, d.unique_key, d.unique_for, d.payload, d.tags, d.failures
+from dibs.clock c cross join temp.dibs_listed l cross join dibs.dead d on d.id = l.id where l.number = 1;
+delete from dibs.dead where id in (select id from temp.dibs_listed where number = 1);
+select l.id, l.number, (select k.job from dibs.unique_keys k where k.type = l.type and k.key = l.unique_key)
+from temp.dibs_listed l order by l.id;
+
+-- name: matching_dead
+select id from dibs.dead
+where id > :after and (:state is null or state = :state)
+  and (:type is null or type = :type) and (:queue is null or queue = :queue)
+  and (:tag is null or exists (select 1 from json_each(tags) t where t.value = :tag))
+order by id limit :limit;
+
+-- name: matching_live
+select id from dibs.jobs
+where id > :after and (:state is null or case when held then 6 else state end = :state)
+  and (:type is null or type = :type) and (:queue is null or queue = :queue)
+  and (:tag is null or exists (select 1 from json_each(tags) t where t.value = :tag))
+order by id limit :limit;
+
+-- name: progress
+update dibs.jobs set progress = :progress where id = :id and token = :token and held = 1;
+select id from dibs.jobs where id = :id and token = :token and held = 1;

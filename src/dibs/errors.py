@@ -1,0 +1,214 @@
+"""The whole error tree. Fields carry the facts, the message is for people: what happened, why, and what to do next.
+
+DibsError
+├── ConfigError                 a setting or URL is wrong
+│   ├── UnknownScheme           a URL that is neither sqlite nor postgresql
+│   └── MissingDriver           an extra is not installed
+├── InvalidJob (ValueError)     a job or an option that cannot be stored; nothing was written
+│   ├── InvalidPayload          not JSON, or not what the task's signature says
+│   │   └── PayloadTooLarge
+│   └── InvalidOption           priority, name, time, limit ... out of range
+├── TaskError
+│   ├── UnknownTask             no task of that name is declared
+│   └── DuplicateTask           two tasks of one name
+├── JobNotFound (LookupError)
+├── NotRetryable                only FAILED and CANCELLED jobs can be retried by a person
+├── UniqueKeyHeld               another job holds the unique key
+├── LeaseLost                   the job was taken over; nothing was written
+└── DatabaseError
+    ├── Unreachable             no server, no route, no such host
+    ├── AccessDenied            password, role or privilege
+    ├── DatabaseMissing         the database, file or directory does not exist
+    ├── ReadOnlyDatabase
+    ├── NotADatabase            the file is something else
+    ├── UnsafeFileSystem        SQLite on a network file system
+    ├── ForeignConnection       a caller's connection that cannot carry a job
+    ├── DiskFull
+    ├── DatabaseLocked          somebody else holds the write lock
+    ├── Conflict                the database refused for now; nothing was written; may be repeated
+    ├── ConnectionLost          the answer did not come
+    ├── DeadlineExceeded        still not possible after the time allowed
+    ├── OutcomeUnknown          the commit was sent and not answered
+    ├── Refused                 the database does not accept the data
+    ├── NotMigrated             the schema is missing or old
+    └── NewerDatabase           the schema is newer than this code
+"""
+
+
+class DibsError(Exception):
+    """Everything that dibs raises on purpose.
+
+    >>> issubclass(JobNotFound, DibsError)
+    True
+    """
+
+
+class ConfigError(DibsError):
+    """A setting or URL is wrong."""
+
+
+class UnknownScheme(ConfigError):
+    """The URL is neither sqlite nor postgresql."""
+
+    def __init__(self, scheme: str) -> None:
+        self.scheme = scheme
+        super().__init__(
+            f"I do not know databases of the kind {scheme!r}. Use sqlite:///file.db or postgresql://user@host/database."
+        )
+
+
+class MissingDriver(ConfigError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        self.package, self.extra = package, extra
+        super().__init__(f"{package} is not installed, and this URL needs it: pip install 'dibs[{extra}]'")
+
+
+class InvalidJob(DibsError, ValueError):
+    """A job that cannot be stored. Nothing was written."""
+
+
+class InvalidPayload(InvalidJob):
+    """The payload is not JSON, or not what the task's signature says."""
+
+
+class PayloadTooLarge(InvalidPayload):
+    """The encoded payload or result is over the limit."""
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        self.size, self.limit = size, limit
+        super().__init__(
+            f"The {what} has {size:,} bytes of JSON, and {limit:,} are allowed. "
+            "Store large data elsewhere and pass its key, or raise max_payload."
+        )
+
+
+class InvalidOption(InvalidJob):
+    """An option is out of range; `option` names it."""
+
+    def __init__(self, option: str, problem: str) -> None:
+        self.option = option
+        super().__init__(f"{option}: {problem}")
+
+
+class TaskError(DibsError):
+    """Something is wrong with the declared tasks."""
+
+
+class UnknownTask(TaskError):
+    """No task of that name is declared in this app."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"No task is named {name!r} in this app. Is the module that declares it imported?")
+
+
+class DuplicateTask(TaskError):
+    """Two functions want the same task name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"Two tasks are named {name!r}. Give one of them another name: @app.task(name=...).")
+
+
+class JobNotFound(DibsError, LookupError):
+    """No job has this id (any more)."""
+
+    def __init__(self, job_id: int) -> None:
+        self.job_id = job_id
+        super().__init__(f"There is no job {job_id}. It may be past its retention.")
+
+
+class NotRetryable(DibsError):
+    """Only FAILED and CANCELLED jobs can be retried by a person."""
+
+    def __init__(self, job_id: int, state: str) -> None:
+        self.job_id, self.state = job_id, state
+        super().__init__(f"Job {job_id} is {state}. Only FAILED and CANCELLED jobs can be retried.")
+
+
+class UniqueKeyHeld(DibsError):
+    """The unique key that this job needs is held by another."""
+
+    def __init__(self, job_id: int, holder: int | None) -> None:
+        self.job_id, self.holder = job_id, holder
+        super().__init__(
+            f"Job {job_id} cannot be retried: job {holder} holds its unique key. Wait for that one or cancel it."
+        )
+
+
+class LeaseLost(DibsError):
+    """The job was taken over, cancelled or finished by somebody else. Nothing was written."""
+
+    def __init__(self, job_id: int) -> None:
+        self.job_id = job_id
+        super().__init__(f"Job {job_id} is no longer ours: it was taken over or cancelled. Nothing was written.")
+
+
+class DatabaseError(DibsError):
+    """The database did not do what was asked."""
+
+
+class Unreachable(DatabaseError):
+    """No server answers."""
+
+
+class AccessDenied(DatabaseError):
+    """The password, the role or its privileges do not suffice."""
+
+
+class DatabaseMissing(DatabaseError):
+    """The database, the file or its directory does not exist."""
+
+
+class ReadOnlyDatabase(DatabaseError):
+    """The database can be read but not written."""
+
+
+class NotADatabase(DatabaseError):
+    """The file is something else."""
+
+
+class UnsafeFileSystem(DatabaseError):
+    """SQLite's locks do not hold on this file system."""
+
+
+class ForeignConnection(DatabaseError):
+    """The caller's connection cannot carry a job."""
+
+
+class DiskFull(DatabaseError):
+    """There is no room left. Nothing was written."""
+
+
+class DatabaseLocked(DatabaseError):
+    """Somebody else holds the write lock for too long."""
+
+
+class Conflict(DatabaseError):
+    """The database refused for now, nothing was written, and it may be repeated."""
+
+
+class ConnectionLost(DatabaseError):
+    """The connection broke before the answer came."""
+
+
+class DeadlineExceeded(DatabaseError):
+    """Still not possible after the time allowed."""
+
+
+class OutcomeUnknown(DatabaseError):
+    """The commit was sent and not answered: the job may or may not be there. A unique key makes it safe to repeat."""
+
+
+class Refused(DatabaseError):
+    """The database does not accept the data."""
+
+
+class NotMigrated(DatabaseError):
+    """The schema is missing or older than this code."""
+
+
+class NewerDatabase(DatabaseError):
+    """The schema is newer than this code."""

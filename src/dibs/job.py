@@ -1,0 +1,192 @@
+"""What a job is: its states, its snapshot, the lease that proves ownership, and limits of its options.
+
+Pure values. How a state changes is in lifecycle.py; how a job is stored is up to the engines.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, NewType
+
+from dibs.errors import InvalidOption
+
+JobId = NewType("JobId", int)
+WorkerId = NewType("WorkerId", int)
+
+MAX_NAME = 200
+MAX_TAGS = 20
+LEVELS = 10
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+class JobState(StrEnum):
+    """The words people see, on every surface.
+
+    >>> JobState.SUCCESSFUL == "SUCCESSFUL"
+    True
+    """
+
+    PENDING = "PENDING"
+    RETRY = "RETRY"
+    PROCESSING = "PROCESSING"
+    SUCCESSFUL = "SUCCESSFUL"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    RUNNING = "RUNNING"
+    SUBMITTING = "SUBMITTING"
+
+    @property
+    def code(self) -> int:
+        """The number that stands for it in the tables."""
+        return STATES.index(self)
+
+    @property
+    def final(self) -> bool:
+        """Nothing happens to the job any more, unless a person retries it."""
+        return self in FINAL
+
+
+STATES = tuple(JobState)
+FINAL = frozenset({JobState.SUCCESSFUL, JobState.FAILED, JobState.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The proof of ownership: every write-back names it, and a stale one changes nothing.
+
+    >>> str(Lease(JobId(7), 99)), Lease.parse("7.99").token
+    ('7.99', 99)
+    """
+
+    job_id: JobId
+    token: int
+
+    def __str__(self) -> str:
+        return f"{self.job_id}.{self.token}"
+
+    @classmethod
+    def parse(cls, text: str) -> Lease:
+        """Read the form that travels on the wire."""
+        job_id, dot, token = text.partition(".")
+        if not (dot and job_id.isascii() and job_id.isdigit() and token.isascii() and token.isdigit()):
+            raise InvalidOption("lease", f"{text[:50]!r} is not of the form id.token")
+        return cls(JobId(int(job_id)), int(token))
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to be added, checked; `payload` and `tags` are encoded JSON."""
+
+    type: str
+    payload: bytes | None = None
+    queue: str = "default"
+    priority: int = 5
+    max_attempts: int = 3
+    delay: float = 0.0
+    run_at: datetime | None = None
+    tags: bytes | None = None
+    unique_key: str | None = None
+    unique_for: float | None = None
+
+    @property
+    def rank(self) -> int:
+        """Where it stands in the claim order: the level, and class 1 when its first attempt is its last."""
+        return rank(self.priority, last_attempt=self.max_attempts == 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A job in our hands: what a worker needs to run it and to settle it."""
+
+    id: JobId
+    token: int
+    type: str
+    queue: str
+    payload: bytes | str | None
+    attempts: int
+    max_attempts: int
+    rank: int
+    run_at: Any
+    crashes: int
+    finishing: int
+
+    @property
+    def lease(self) -> Lease:
+        """What a write-back has to name."""
+        return Lease(self.id, self.token)
+
+    @property
+    def suspect(self) -> bool:
+        """Its last attempt left no outcome: run it alone, never hold it unstarted."""
+        return self.rank >= 2 * LEVELS
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A snapshot of a job. No property does I/O; ask the app for a fresh one.
+
+    >>> job = Job(id=1, type="mail", queue="default", state=JobState.PENDING)
+    >>> job.state == "PENDING", job.created
+    (True, True)
+    """
+
+    id: JobId | int
+    type: str
+    queue: str
+    state: JobState
+    payload: Any = None
+    priority: int = 5
+    attempts: int = 0
+    max_attempts: int = 3
+    result: Any = None
+    error: str | None = None
+    progress: Any = None
+    tags: tuple[str, ...] = ()
+    unique_key: str | None = None
+    worker: str | None = None
+    created_at: datetime | None = None
+    run_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    created: bool = True
+    failures: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+
+
+def rank(priority: int, *, last_attempt: bool = False) -> int:
+    """Level 0 is claimed first; priority 9 is the highest."""
+    return LEVELS - 1 - priority + (LEVELS if last_attempt else 0)
+
+
+def checked_name(option: str, name: str) -> str:
+    """A queue, type, key or tag that both engines store alike."""
+    if not isinstance(name, str) or not name:
+        raise InvalidOption(option, "must be a text that is not empty")
+    if len(name) > MAX_NAME:
+        raise InvalidOption(option, f"has {len(name)} characters, and {MAX_NAME} are allowed")
+    if CONTROL.search(name):
+        raise InvalidOption(option, f"{name!r} has control characters or lone surrogates in it")
+    return name
+
+
+def checked_number(option: str, value: float, least: float, most: float, *, whole: bool = True) -> float:
+    """A number within its range; booleans and NaN are none."""
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        raise InvalidOption(option, f"must be a {'whole ' if whole else ''}number, not {value!r}")
+    if not least <= value <= most:
+        raise InvalidOption(option, f"must be between {least:g} and {most:g}, not {value:g}")
+    return value
+
+
+def checked_moment(option: str, moment: datetime) -> datetime:
+    """A time with a zone, from 1970 to 9999."""
+    if not isinstance(moment, datetime):
+        raise InvalidOption(option, f"must be a datetime, not {moment!r}")
+    if moment.tzinfo is None:
+        raise InvalidOption(option, "has no time zone; use datetime.now(UTC) or give it a tzinfo")
+    if not EARLIEST <= moment <= LATEST:
+        raise InvalidOption(option, f"{moment.isoformat()} is not between 1970 and 9999")
+    return moment

@@ -1,0 +1,167 @@
+"""Where a claim starts reading each (queue, rank) range of the claim index, on an engine whose dead rows linger.
+
+Only a hint: a claim is safe from any start. The rule bounds how long a row can wait that became visible behind the
+cursor: L seconds late, it is read within max(tick, 2 L) plus one tick. The argument is in
+docs/design/cursor.md. Pure: the database's clock is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, TypeAlias
+
+TICK = 0.25
+TOP = 4096  # ticks; a look from further back starts at the very beginning
+LAG = timedelta(seconds=0.25)  # a range read to its end is left this far behind the clock: commits under way
+WARM = 60.0  # between ticks only the ranges are asked that gave a row in the last minute
+
+Key: TypeAlias = tuple[str, int]
+
+
+class Place(NamedTuple):
+    """A position in a range: after this row."""
+
+    at: datetime
+    id: int
+
+
+START = Place(datetime(1970, 1, 1, tzinfo=UTC), 0)
+
+
+class Ladder:
+    """One range: where its cursor is now, and where it was at each tick."""
+
+    def __init__(self, tick: int) -> None:
+        self.place = START
+        self.first = tick
+        self.places = [START]  # places[n]: where the cursor was at tick first + n
+
+    def start(self, tick: int, back: int) -> Place:
+        """Where to begin at this tick: where the cursor was `back` ticks ago."""
+        self._note(tick)
+        if back == 0:
+            return self.place
+        then = tick - back - self.first
+        return START if then < 0 or back > TOP else min(self.places[then], self.place)
+
+    def stopped(self, place: Place) -> None:
+        """The claim read this range up to `place`, even if that is further back: never the maximum."""
+        self.place = place
+        for n in range(len(self.places) - 1, -1, -1):
+            if self.places[n] <= place:
+                break
+            self.places[n] = place
+
+    def lower(self, at: datetime) -> None:
+        """Something became visible that is due since `at`: read from there."""
+        place = Place(at, 0)
+        if place < self.place:
+            self.stopped(place)
+
+    def _note(self, tick: int) -> None:
+        missing = tick - self.first - len(self.places) + 1
+        if missing > TOP:
+            self.first, self.places = tick - TOP, [self.place] * (TOP + 1)
+        elif missing > 0:
+            self.places += [self.place] * missing
+        if len(self.places) > 3 * TOP:
+            self.first += TOP
+            del self.places[:TOP]
+
+
+def look_back(since: int, tick: int, index: int, count: int) -> int:
+    """How many ticks back to look at this tick, having looked last at `since`: the ruler sequence, `2 * (k & -k)`.
+
+    Tick k belongs to claimer k mod count; ticks that passed without a claim are made up for by the longest of their
+    looks. 0 when it is nobody's turn but others'.
+
+    >>> [look_back(k - 1, k, 0, 1) for k in range(1, 9)]
+    [2, 4, 2, 8, 2, 4, 2, 16]
+    """
+    ticks = range(max(since + 1, tick - TOP), tick + 1)
+    return max((2 * (k & -k) for k in ticks if k % count == index), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a claim told about the ranges it was asked to read."""
+
+    clock: datetime
+    limit: int
+    rows: Sequence[tuple[Key, Place]]  # in the order claimed, suspects left out
+    paused: frozenset[str] = frozenset()
+    suspects: int = 0
+
+
+@dataclass(slots=True)
+class Ladders:
+    """All ranges of one claimer (one lane): which to ask, and from where."""
+
+    index: int = 0
+    count: int = 1
+    ladders: dict[Key, Ladder] = field(default_factory=dict)
+    warm: dict[Key, float] = field(default_factory=dict)
+    asked_all: int = -1  # the last tick at which every range was asked
+    looked: int = -1
+
+    def ask(self, keys: Sequence[Key], now: float) -> list[tuple[str, int, datetime, int]]:
+        """The ranges of a claim, in the order wanted, each with its place to start after; by the database's clock."""
+        tick, back = int(now / TICK), 0
+        if tick == self.asked_all:
+            keys = [key for key in keys if self.warm.get(key, -WARM) > now - WARM] or keys[:1]
+        else:
+            back = look_back(self.looked, tick, self.index, self.count)
+            self.asked_all = tick
+            self.looked = tick if back else self.looked
+        return [(*key, *self._ladder(key, tick).start(tick, back)) for key in keys]
+
+    def took(self, asked: Iterable[Key], read: Read) -> None:
+        """Move the cursors by what the claim gave."""
+        now = read.clock.timestamp()
+        last = dict(read.rows)
+        self.warm.update(dict.fromkeys(last, now))
+        full = len(read.rows) + read.suspects >= read.limit
+        final = read.rows[-1][0] if full and read.rows else None
+        if full and final is None:
+            return  # suspects filled it: no range was read
+        for key in asked:
+            if key[0] in read.paused:
+                continue  # a paused queue was not read: its cursor stays
+            if key == final:
+                self.ladders[key].stopped(last[key])
+                return  # ranges after the one that filled the batch were not reached
+            self.ladders[key].stopped(Place(read.clock - LAG, 0))
+
+    def lower(self, key: Key, at: datetime) -> None:
+        """A wake-up named this range."""
+        self.asked_all = -1
+        if key in self.ladders:
+            self.ladders[key].lower(at)
+
+    def forget(self) -> None:
+        """The connection was lost, and with it what we knew."""
+        self.ladders.clear()
+        self.asked_all = self.looked = -1
+
+    def share(self, index: int, count: int) -> None:
+        """Looks are shared among all claimers."""
+        self.index, self.count = index, max(count, 1)
+
+    def _ladder(self, key: Key, tick: int) -> Ladder:
+        found = self.ladders.get(key)
+        return found if found is not None else self.ladders.setdefault(key, Ladder(tick))
+
+
+def ranges(
+    queues: Sequence[str], levels: Iterable[int], *, last: bool, coin: Mapping[int, bool] | None = None
+) -> list[Key]:
+    """Every range to ask, in order: queue by queue, level by level; jobs on their last attempt before or after the
+    plain ones of their level as the coin says, and only in a claim that starts all it takes at once."""
+    keys: list[Key] = []
+    for queue in queues:
+        for level in levels:
+            pair = [(queue, level), (queue, level + 10)] if last else [(queue, level)]
+            keys += reversed(pair) if coin is not None and coin.get(level) else pair
+    return keys

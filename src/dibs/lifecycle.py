@@ -1,0 +1,121 @@
+"""The state machine: what an outcome does to a job. Pure; the engines carry the changes out, fenced by the lease.
+
+PENDING --claim--> RUNNING --Successful--> SUCCESSFUL
+                      |----- Errored, attempts left ----> RETRY (due later; claimed like PENDING)
+                      |----- Errored, none left or permanent ----> FAILED, or finishing first when there is a hook
+                      |----- Snoozed ----> PENDING, attempt not used
+                      '----- Released ----> as it was before the claim, attempt not used
+Recovery (the owner died): RETRY as a suspect; when the attempts are used up: finishing.
+CANCELLED from any state that is not final. A person retries FAILED or CANCELLED: PENDING.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, TypeAlias, assert_never
+
+from dibs.job import Claimed, JobState
+from dibs.retry import Policy, bounded
+
+HOOK_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Successful:
+    """It ran; `result` is encoded JSON."""
+
+    result: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Errored:
+    """It raised; `failure` is encoded JSON (attempt, error, traceback, worker, seconds)."""
+
+    failure: bytes
+    permanent: bool = False
+    delay: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed:
+    """It asked to run later; the attempt is not used."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Handed back unstarted, or stopped by us; the attempt is not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last step of a job that was claimed to be finished: its hook ran (or has no more tries: `hook_error`)."""
+
+    hook_error: str | None = None
+
+
+Outcome: TypeAlias = Successful | Errored | Snoozed | Released | Finished
+
+
+class Way(IntEnum):
+    """The ways back to waiting, as the statements number them."""
+
+    RETRY = 1
+    SNOOZE = 2
+    RELEASE = 3
+    FINISH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The job becomes final."""
+
+    state: JobState
+    result: bytes | None = None
+    failure: bytes | None = None
+    hook_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """The job waits again."""
+
+    way: Way
+    delay: float = 0.0
+    failure: bytes | None = None
+
+
+Change: TypeAlias = Done | Back
+
+
+def after(job: Claimed, outcome: Outcome, policy: Policy, *, has_hook: bool = False) -> Change:
+    """What becomes of a claimed job."""
+    match outcome:
+        case Successful(result):
+            return Done(JobState.SUCCESSFUL, result=result)
+        case Snoozed(delay):
+            return Back(Way.SNOOZE, bounded(delay))
+        case Released():
+            return Back(Way.RELEASE)
+        case Finished(hook_error):
+            return Done(JobState.FAILED, hook_error=hook_error)
+        case Errored(failure, permanent, delay):
+            if job.finishing:
+                return Back(Way.FINISH, bounded(policy(job.finishing - 1)), failure)
+            if not permanent and job.attempts < job.max_attempts:
+                return Back(Way.RETRY, bounded(policy(job.attempts) if delay is None else delay), failure)
+            return Back(Way.FINISH, 0.0, failure) if has_hook else Done(JobState.FAILED, failure=failure)
+        case other:
+            assert_never(other)
+
+
+def hook_is_spent(job: Claimed) -> bool:
+    """Ten tries to run the hook of a failed job; then it becomes FAILED without."""
+    return job.finishing - 1 > HOOK_TRIES
+
+
+def failure(attempt: int, error: str, **more: Any) -> dict[str, Any]:
+    """One entry of the last ten failures that stay with a job; the database adds when it began and ended."""
+    return {"attempt": attempt, "error": error, **more}

@@ -1,0 +1,1 @@
+"""Conversations with the database, written once, without I/O, SQL text or engine names."""

@@ -1,0 +1,152 @@
+"""Owning jobs: settle what is done, claim what is next, in one turn. Every write-back names its lease."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from dibs.errors import InvalidOption
+from dibs.job import Claimed, JobId, JobState, Lease, WorkerId
+from dibs.lifecycle import Change, Done
+from dibs.operations.operation import Conversation, Operation, Statement, Table, operation
+from dibs.operations.rows import claimed_from_row
+from dibs.payload import decode
+
+RETENTION_DAYS = 7
+MAX_CLAIM = 10_000
+CLAIM_BITS = 20  # of the number that marks a claim within its worker
+EVENTS_BYTES = 7_900  # PostgreSQL's limit for a notification is 8,000
+
+RANGES = ("queue", "rank", "at", "id")
+DONE = ("id", "token", "state", "days", "result", "failure", "hook_error")
+BACK = ("id", "token", "way", "delay", "failure")
+
+Range: TypeAlias = tuple[str, int, Any, int]
+"""Queue, rank, and the place to start after (on engines with a cursor)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """A change to a job of ours, with the proof."""
+
+    lease: Lease
+    change: Change
+    days: int = RETENTION_DAYS
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What to claim: for whom, how many, from which ranges; `number` tells this claim from the worker's others."""
+
+    worker: WorkerId | int
+    number: int
+    limit: int
+    ranges: Sequence[Range]
+    suspects: int = 1
+    unknown: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.limit <= MAX_CLAIM:
+            raise InvalidOption("limit", f"must be between 1 and {MAX_CLAIM:,}, not {self.limit}")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a turn did. `lost`: leases that were refused. `before`: settled already by the same lease, to that state."""
+
+    claimed: list[Claimed]
+    clock: Any
+    paused: frozenset[str] = frozenset()
+    lost: frozenset[JobId] = frozenset()
+    before: dict[JobId, JobState] = field(default_factory=dict)
+
+
+@operation()
+def turn(want: Want | None, settles: Sequence[Settle] = (), events: str | None = None) -> Conversation[Turn]:
+    """Settle first, then claim, in one round trip and one commit.
+
+    A turn whose answer was lost is not simply repeated: its settles are sent again alone (found settled counts as done)
+    and its claim is in doubt until the worker's next beat hands it back.
+    """
+    done, back = [], []
+    for settle in sorted(settles, key=_by_id):
+        lease, change = settle.lease, settle.change
+        if isinstance(change, Done):
+            done.append(
+                (
+                    lease.job_id,
+                    lease.token,
+                    change.state.code,
+                    settle.days,
+                    change.result,
+                    change.failure,
+                    change.hook_error,
+                )
+            )
+        else:
+            back.append((lease.job_id, lease.token, int(change.way), change.delay, change.failure))
+    rows = yield Statement(
+        "turn",
+        worker=want.worker if want else 0,
+        claim=want.number if want else 0,
+        limit=want.limit if want else 0,
+        suspects=min(want.suspects, want.limit) if want else 0,
+        unknown=list(want.unknown) if want else [],
+        ranges=Table(RANGES, want.ranges if want else ()),
+        settles=len(done) + len(back),
+        done=Table(DONE, done, ("result", "failure")),
+        back=Table(BACK, back, ("failure",)),
+        events=events,
+    )
+    return _turn_from_rows(rows)
+
+
+def settle(settles: Sequence[Settle], events: str | None = None) -> Operation[Turn]:
+    """Settle alone."""
+    return turn(None, settles, events)
+
+
+def _by_id(settle: Settle) -> int:
+    return settle.lease.job_id
+
+
+def _turn_from_rows(rows: list[tuple[Any, ...]]) -> Turn:
+    head = rows[0]
+    unsettled = decode(head[13]) or {}
+    states = tuple(JobState)
+    return Turn(
+        claimed=[claimed_from_row(row) for row in rows[1:]],
+        clock=head[11],
+        paused=frozenset(decode(head[12]) or ()),
+        lost=frozenset(JobId(int(job)) for job, state in unsettled.items() if state is None),
+        before={JobId(int(job)): states[state] for job, state in unsettled.items() if state is not None},
+    )
+
+
+@operation(reads=True)
+def next_due(queues: Sequence[str]) -> Conversation[float | None]:
+    """Seconds until something can be claimed; 0 when it can be now, None when there is nothing."""
+    rows = yield Statement("next_due", queues=list(queues))
+    return None if rows[0][0] is None else float(rows[0][0])
+
+
+@operation(reads=True)
+def available(queues: Sequence[str], most: int) -> Conversation[int]:
+    """How many jobs could be claimed now, up to `most`."""
+    rows = yield Statement("available", queues=list(queues), most=most)
+    return int(rows[0][0])
+
+
+def events_payload(ids: Sequence[int]) -> list[str]:
+    """Identity, not state: the notifications that name these jobs, each under the limit."""
+    if len(ids) == 1:
+        return [f'{{"jobId":{ids[0]}}}']
+    parts: list[str] = []
+    text = ""
+    for job_id in ids:
+        if text and len(text) + 21 > EVENTS_BYTES:
+            parts.append(f'{{"jobIds":[{text}]}}')
+            text = ""
+        text += f",{job_id}" if text else str(job_id)
+    return [*parts, f'{{"jobIds":[{text}]}}'] if text else parts

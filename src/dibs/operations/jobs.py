@@ -1,0 +1,250 @@
+"""Adding jobs, looking them up, cancelling and retrying them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from dibs.errors import InvalidOption, JobNotFound, LeaseLost, NotRetryable, UniqueKeyHeld
+from dibs.job import FINAL, Job, JobId, JobState, Lease, NewJob
+from dibs.operations.operation import Conversation, Documents, Row, Statement, Table, operation
+from dibs.operations.rows import job_from_row, moment
+from dibs.payload import decode
+
+CHUNK_ROWS, CHUNK_BYTES = 2000, 1_000_000
+REACH = 20_000  # rows that one page may read
+MAX_PAGE = 500
+BULK = 500  # jobs that one statement cancels or retries
+BIGGEST_ID = 2**63 - 1
+KEY_RACES = 20  # a key that is taken and freed faster than we can look is given up on after as many tries
+
+KEYED = ("queue", "rank", "type", "run_at", "delay", "max_attempts", "payload", "tags", "key", "unique_for")
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Where a new job went: its id, whether it is new, and its times if so."""
+
+    id: JobId
+    created: bool = True
+    created_at: datetime | None = None
+    run_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which jobs; None means any."""
+
+    state: JobState | None = None
+    type: str | None = None
+    queue: str | None = None
+    tag: str | None = None
+
+    def values(self) -> dict[str, Any]:
+        """As the statements take it."""
+        code = None if self.state is None else self.state.code
+        return {"state": code, "type": self.type, "queue": self.queue, "tag": self.tag}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some jobs, newest first. A page may come short; go on with `cursor` until it is None."""
+
+    jobs: list[Job]
+    cursor: int | None
+
+
+@operation(repeatable=False)
+def add(job: NewJob) -> Conversation[Added]:
+    """Add one job without a unique key."""
+    rows = yield Statement("add", payload=job.payload, **_common(job))
+    return Added(JobId(rows[0][0]), True, moment(rows[0][1]), moment(rows[0][2]))
+
+
+@operation(atomic=True)
+def add_keyed(jobs: Sequence[NewJob]) -> Conversation[list[Added]]:
+    """Add jobs that have unique keys; for each whose key is held, the holder. May be repeated safely."""
+    found: dict[int, Added] = {}
+    missing = list(range(len(jobs)))
+    for _ in range(KEY_RACES):
+        rows = yield Statement(
+            "add_keyed", jobs=Table(KEYED, [_keyed_row(jobs[n]) for n in missing], ("payload", "tags"))
+        )
+        for n, job_id, created, created_at, run_at in rows:
+            if job_id is not None:  # else the key was taken or freed while we looked: ask again
+                found[missing[n - 1]] = Added(JobId(job_id), bool(created), moment(created_at), moment(run_at))
+        missing = [n for n in range(len(jobs)) if n not in found]
+        if not missing:
+            break
+    for job in {(job.queue, job.rank): job for job in jobs}.values():
+        yield _wake(job)
+    return [found[n] for n in range(len(jobs))]
+
+
+@operation(repeatable=False, atomic=True)
+def add_many(jobs: Iterable[NewJob]) -> Conversation[list[JobId]]:
+    """Add any number of jobs, read in chunks; their ids in order."""
+    ids: list[JobId] = []
+    ranges: dict[tuple[str, int], NewJob] = {}
+    for keyed, chunk in _chunks(jobs):
+        if keyed:
+            ids += [added.id for added in (yield from add_keyed(chunk))]
+            continue
+        payloads = Documents([job.payload for job in chunk])
+        rows = yield Statement("add_many", payloads=payloads, count=len(chunk), **_common(chunk[0]))
+        ids += [row[0] for row in rows]
+        ranges.setdefault((chunk[0].queue, chunk[0].rank), chunk[0])
+    for job in ranges.values():
+        yield _wake(job)
+    return ids
+
+
+def _wake(job: NewJob) -> Statement:
+    return Statement("wake", queue=job.queue, rank=job.rank, run_at=job.run_at, delay=job.delay)
+
+
+def _common(job: NewJob) -> dict[str, Any]:
+    return {
+        "queue": job.queue,
+        "rank": job.rank,
+        "type": job.type,
+        "run_at": job.run_at,
+        "delay": job.delay,
+        "max_attempts": job.max_attempts,
+        "tags": job.tags,
+    }
+
+
+def _keyed_row(job: NewJob) -> Row:
+    return (*[*_common(job).values()][:6], job.payload, job.tags, job.unique_key, job.unique_for)
+
+
+def _chunks(jobs: Iterable[NewJob]) -> Iterator[tuple[bool, list[NewJob]]]:
+    """Neighbours that differ in nothing but their payload go in one statement, up to a size."""
+    for kind, group in groupby(jobs, _kind):
+        chunk: list[NewJob] = []
+        size = 0
+        for job in group:
+            chunk.append(job)
+            size += len(job.payload or b"") + 1
+            if len(chunk) >= CHUNK_ROWS or size >= CHUNK_BYTES:
+                yield kind is None, chunk
+                chunk, size = [], 0
+        if chunk:
+            yield kind is None, chunk
+
+
+def _kind(job: NewJob) -> Row | None:
+    if job.unique_key is not None:
+        return None
+    return (job.queue, job.priority, job.type, job.run_at, job.delay, job.max_attempts, job.tags)
+
+
+@operation(reads=True)
+def get(job_id: JobId | int) -> Conversation[Job]:
+    """One job, wherever it is."""
+    if not 0 < job_id <= BIGGEST_ID:
+        raise JobNotFound(job_id)
+    rows = yield Statement("get", ids=[job_id])
+    if not rows:
+        raise JobNotFound(job_id)
+    return job_from_row(rows[0])
+
+
+@operation(reads=True)
+def page(wanted: Filter, *, limit: int = 50, before: int | None = None) -> Conversation[Page]:
+    """Jobs that match, newest first; reads at most 20,000 rows of a table and may come short with a cursor."""
+    if not 0 < limit <= MAX_PAGE:
+        raise InvalidOption("limit", f"must be between 1 and {MAX_PAGE}, not {limit}")
+    state = wanted.state
+    where = {
+        "live": state is None or state not in FINAL,
+        "dead": state in (None, JobState.FAILED, JobState.CANCELLED),
+        "history": state in (None, JobState.SUCCESSFUL),
+        "before": BIGGEST_ID if before is None else before,
+    }
+    rows = yield Statement("page_floor", reach=REACH, **where)
+    floor = rows[0][0]
+    rows = yield Statement("page", floor=floor, limit=limit, **where, **wanted.values())
+    cursor = rows[-1][0] if len(rows) == limit else floor or None
+    return Page([job_from_row(row) for row in rows], cursor)
+
+
+@operation()
+def cancel(ids: Sequence[JobId | int]) -> Conversation[int]:
+    """Cancel jobs that are not final; how many there were."""
+    rows = yield Statement("cancel", ids=sorted(ids))
+    return len(rows)
+
+
+@operation()
+def retry(job_id: JobId | int) -> Conversation[None]:
+    """A person wants a FAILED or CANCELLED job to run again: attempts and crashes start anew."""
+    rows = yield Statement("retry", ids=[job_id])
+    if not rows:
+        job = yield from get(job_id)
+        raise NotRetryable(job_id, job.state)
+    if not rows[0][1]:
+        raise UniqueKeyHeld(job_id, rows[0][2])
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """What one step of a bulk action did; `cursor` is None after the last."""
+
+    done: int
+    refused: int
+    cursor: int | None
+
+
+@operation()
+def retry_matching(wanted: Filter, *, after: int = 0) -> Conversation[Bulk]:
+    """One step of retrying all that match; those whose unique key is held are left alone and counted."""
+    rows = yield Statement("matching_dead", after=after, limit=BULK, **wanted.values())
+    ids = [row[0] for row in rows]
+    answers = (yield Statement("retry", ids=ids)) if ids else []
+    done = sum(bool(row[1]) for row in answers)
+    return Bulk(done, len(answers) - done, ids[-1] if len(ids) == BULK else None)
+
+
+@operation()
+def cancel_matching(wanted: Filter, *, after: int = 0) -> Conversation[Bulk]:
+    """One step of cancelling all that match."""
+    rows = yield Statement("matching_live", after=after, limit=BULK, **wanted.values())
+    ids = [row[0] for row in rows]
+    answers = (yield Statement("cancel", ids=ids)) if ids else []
+    return Bulk(len(answers), len(ids) - len(answers), ids[-1] if len(ids) == BULK else None)
+
+
+@operation()
+def progress(lease: Lease, document: bytes) -> Conversation[None]:
+    """Write how far a job is; refused when the lease is lost."""
+    rows = yield Statement("progress", id=lease.job_id, token=lease.token, progress=document)
+    if not rows:
+        raise LeaseLost(lease.job_id)
+
+
+@operation()
+def notify(channel: str, payload: str) -> Conversation[None]:
+    """Send a hint; lost ones do no harm."""
+    yield Statement("notify", channel=channel, payload=payload)
+
+
+def new_job_snapshot(job: NewJob, added: Added) -> Job:
+    """What `enqueue` returns for a job that is new."""
+    return Job(
+        id=added.id,
+        type=job.type,
+        queue=job.queue,
+        state=JobState.PENDING,
+        payload=decode(job.payload),
+        priority=job.priority,
+        max_attempts=job.max_attempts,
+        tags=tuple(decode(job.tags) or ()),
+        unique_key=job.unique_key,
+        created_at=added.created_at,
+        run_at=added.run_at,
+    )

@@ -1,0 +1,110 @@
+"""What an operation is: a generator that yields statements, receives rows and returns a value. And how one is carried.
+
+It contains no BEGIN, no COMMIT, no `try`, no user code and no driver. The engine's dialect turns each statement into
+text; `run` and `arun` carry the text to a connection, anybody's, sync or async.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+Row: TypeAlias = tuple[Any, ...]
+Rows: TypeAlias = list[Row]
+Query: TypeAlias = tuple[str, dict[str, Any]]
+Execute: TypeAlias = Callable[[str, dict[str, Any]], Rows]
+AsyncExecute: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[Rows]]
+Queries: TypeAlias = Generator[Query, Rows, T]
+
+
+class Statement:
+    """A statement by its name in the engine's .sql files, and its values by name."""
+
+    __slots__ = ("name", "values")
+
+    def __init__(self, name: str, /, **values: Any) -> None:
+        self.name, self.values = name, values
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows on their way in. `documents` names the columns that hold encoded JSON."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Row]
+    documents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Encoded JSON values on their way in, one per row."""
+
+    items: Sequence[bytes | None]
+
+
+Conversation: TypeAlias = Generator[Statement, Rows, T]
+
+
+class Operation(Generic[T]):
+    """A conversation that can be started, and started anew when the first try was cut off.
+
+    `repeatable`: done twice it does no harm. `atomic`: its statements must commit together. `reads`: it writes nothing.
+    """
+
+    __slots__ = ("atomic", "name", "reads", "repeatable", "start")
+
+    def __init__(
+        self, start: Callable[[], Conversation[T]], name: str, *, repeatable: bool, atomic: bool, reads: bool
+    ) -> None:
+        self.start, self.name, self.repeatable, self.atomic, self.reads = start, name, repeatable, atomic, reads
+
+    def __iter__(self) -> Conversation[T]:
+        return self.start()
+
+    def once(self) -> Operation[T]:
+        """The same, but not to be repeated."""
+        return Operation(self.start, self.name, repeatable=False, atomic=self.atomic, reads=self.reads)
+
+
+def operation(
+    *, repeatable: bool = True, atomic: bool = False, reads: bool = False
+) -> Callable[[Callable[P, Conversation[T]]], Callable[P, Operation[T]]]:
+    """Mark a generator function as an operation."""
+
+    def mark(function: Callable[P, Conversation[T]]) -> Callable[P, Operation[T]]:
+        @wraps(function)
+        def build(*args: P.args, **kwargs: P.kwargs) -> Operation[T]:
+            return Operation(
+                lambda: function(*args, **kwargs), function.__name__, repeatable=repeatable, atomic=atomic, reads=reads
+            )
+
+        return build
+
+    return mark
+
+
+def run(execute: Execute, queries: Queries[T]) -> T:
+    """Carry a conversation over a sync connection."""
+    rows: Rows | None = None
+    while True:
+        try:
+            query = queries.send(rows)  # type: ignore[arg-type]  # None starts a generator
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # the generator's return value
+        rows = execute(*query)
+
+
+async def arun(execute: AsyncExecute, queries: Queries[T]) -> T:
+    """Carry a conversation over an async connection."""
+    rows: Rows | None = None
+    while True:
+        try:
+            query = queries.send(rows)  # type: ignore[arg-type]  # None starts a generator
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # the generator's return value
+        rows = await execute(*query)

@@ -1,0 +1,101 @@
+"""Rows become values here and nowhere else. The comment above each function is the order of its columns, the same in
+both engines; JSON comes as text or bytes, a time as a datetime or as microseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from dibs.job import LEVELS, STATES, Claimed, Job, JobId
+from dibs.operations.operation import Row
+from dibs.payload import decode
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(value: Any) -> datetime | None:
+    """A time as people use it, in UTC."""
+    if value is None:
+        return None
+    if isinstance(value, int):
+        return EPOCH + timedelta(microseconds=value)
+    return value.astimezone(UTC)  # type: ignore[no-any-return]  # a datetime
+
+
+# id, type, queue, payload, state, rank, attempts, max_attempts, result, failures, progress, tags, unique_key, worker,
+# created_at, run_at, started_at, finished_at
+def job_from_row(row: Row) -> Job:
+    """A snapshot for people."""
+    failures = decode(row[9]) or ()
+    return Job(
+        id=JobId(row[0]),
+        type=row[1],
+        queue=row[2],
+        payload=decode(row[3]),
+        state=STATES[row[4]],
+        priority=LEVELS - 1 - row[5] % LEVELS,
+        attempts=row[6],
+        max_attempts=row[7],
+        result=decode(row[8]),
+        error=failures[-1]["error"] if failures else None,
+        failures=tuple(failures),
+        progress=decode(row[10]),
+        tags=tuple(decode(row[11]) or ()),
+        unique_key=row[12],
+        worker=row[13],
+        created_at=moment(row[14]),
+        run_at=moment(row[15]),
+        started_at=moment(row[16]),
+        finished_at=moment(row[17]),
+    )
+
+
+# id, token, type, queue, payload, attempts, max_attempts, rank, run_at, crashes, finishing, then three of the head row
+def claimed_from_row(row: Row) -> Claimed:
+    """A job in our hands."""
+    return Claimed(*row[:11])
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    """What a queue holds. Where `estimate` is set, there are more than could be counted; `as_of` says how old it is."""
+
+    name: str
+    paused: bool
+    waiting: int
+    later: int
+    retry: int
+    running: int
+    failed: int
+    cancelled: int
+    oldest: datetime | None
+    estimate: int | None = None
+    as_of: datetime | None = None
+
+
+# name, paused, waiting, later, retry, running, failed, cancelled, oldest, estimate, as_of
+def counts_from_row(row: Row) -> QueueCounts:
+    """One line of `dibs queues`."""
+    name, paused, waiting, later, retry, running, failed, cancelled, oldest, estimate, as_of = row
+    numbers = (waiting, later, retry, running, failed, cancelled)
+    return QueueCounts(name, bool(paused), *numbers, moment(oldest), estimate, moment(as_of))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """A worker as the database knows it."""
+
+    id: int
+    name: str
+    lease: float
+    started_at: datetime | None
+    beat_at: datetime | None
+    alive: bool
+
+
+# id, name, lease, started_at, beat_at, alive
+def worker_from_row(row: Row) -> WorkerRow:
+    """One line of `dibs workers`."""
+    return WorkerRow(row[0], row[1], row[2], moment(row[3]), moment(row[4]), bool(row[5]))

@@ -1,0 +1,111 @@
+"""Workers: enlisting, beating, judging, leaving. Only recovery deletes the row of another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dibs.job import JobId, Lease, WorkerId
+from dibs.operations.claims import CLAIM_BITS
+from dibs.operations.operation import Conversation, Statement, Table, operation
+from dibs.operations.rows import WorkerRow, worker_from_row
+
+NUMBER_BITS = 42  # of the random number that stands for a worker: with the claim's number it fits 63 bits
+HELD = ("id", "token")
+SILENT = ("id", "beat_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a beat learned: which of our rows are alive (index among all claimers), and which leases are lost."""
+
+    alive: dict[WorkerId, int]
+    claimers: int
+    lost: frozenset[Lease]
+    handed_back: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a recovery did: jobs that wait again (with the worker that had them), and workers that are gone."""
+
+    jobs: dict[JobId, WorkerId]
+    workers: frozenset[WorkerId]
+
+
+NOTHING = Recovered({}, frozenset())
+
+
+@operation()
+def enlist(number: int, name: str, *, lease: float, beat: float) -> Conversation[bool]:
+    """Enter a worker under a random number; False when that number is taken: draw another."""
+    rows = yield Statement("enlist", id=number, worker=name, lease=lease, beat=beat)
+    return bool(rows)
+
+
+@operation()
+def beat(workers: Sequence[WorkerId], held: Sequence[Lease], *, steady: bool) -> Conversation[Beat]:
+    """Say that we live, name what we hold, learn what we lost.
+
+    `steady`: by our own clock no beat has been late. A gap, by either clock, starts the time of trust anew.
+    """
+    rows = yield Statement(
+        "beat", workers=list(workers), held=Table(HELD, [(x.job_id, x.token) for x in held]), steady=steady
+    )
+    return Beat(
+        alive={WorkerId(row[1]): row[2] for row in rows if row[0] == "beat"},
+        claimers=next(row[2] for row in rows if row[0] == "claimers"),
+        lost=frozenset(Lease(JobId(row[1]), row[2]) for row in rows if row[0] == "lost"),
+    )
+
+
+@operation(atomic=True)
+def hand_back(
+    workers: Sequence[WorkerId], claims: Sequence[tuple[WorkerId, int]] | None, held: Sequence[Lease]
+) -> Conversation[int]:
+    """Hand back what these claims took (None: all that the workers hold) and we do not know of, attempt not used."""
+    numbers = None if claims is None else [worker << CLAIM_BITS | number for worker, number in claims]
+    rows = yield Statement("hand_back", workers=sorted(workers), claims=numbers, held=[lease.token for lease in held])
+    return len(rows)
+
+
+@operation(atomic=True)
+def recover(
+    judge: WorkerId | None = None, known: Sequence[WorkerId] = (), silent: Sequence[tuple[WorkerId, Any]] = ()
+) -> Conversation[Recovered]:
+    """Free the jobs of the dead: whom a careful judge finds, whom the caller vouches for, who is silent still."""
+    rows = yield Statement("recover", judge=judge or 0, known=list(known), silent=Table(SILENT, list(silent)))
+    return Recovered(
+        jobs={JobId(row[0]): WorkerId(row[1]) for row in rows if not row[2]},
+        workers=frozenset(WorkerId(row[1]) for row in rows if row[2]),
+    )
+
+
+@operation()
+def recover_orphans() -> Conversation[int]:
+    """Free jobs whose worker has no row at all."""
+    rows = yield Statement("recover_orphans")
+    return len(rows)
+
+
+@operation(reads=True)
+def silent(leases: float) -> Conversation[list[tuple[WorkerId, Any]]]:
+    """Workers that have not beaten for so many of their leases, and when they last did."""
+    rows = yield Statement("silent", leases=leases)
+    return [(WorkerId(row[0]), row[1]) for row in rows]
+
+
+@operation(atomic=True)
+def leave(workers: Sequence[WorkerId]) -> Conversation[int]:
+    """Stop: hand back what is still held, attempt not used, and take our rows away."""
+    back = yield from hand_back(workers, None, ())
+    yield Statement("leave", workers=list(workers))
+    return back
+
+
+@operation(reads=True)
+def list_workers() -> Conversation[list[WorkerRow]]:
+    """Everyone enlisted."""
+    rows = yield Statement("workers")
+    return [worker_from_row(row) for row in rows]

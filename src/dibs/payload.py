@@ -1,0 +1,127 @@
+"""Between a function's signature and JSON: typed arguments in, checked bytes out; and what JSON may not contain.
+
+Both engines must store the same: no NaN, no NUL, no lone surrogates, no keys but texts, bounded depth and size.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from copy import copy
+from typing import Any, get_type_hints
+
+import msgspec
+
+from dibs.errors import InvalidPayload, PayloadTooLarge
+
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 100
+
+_encode = msgspec.json.Encoder(order=None).encode
+_decode = msgspec.json.Decoder().decode
+
+
+def encode(value: Any, limit: int = MAX_BYTES, *, what: str = "payload") -> bytes:
+    """Plain JSON data as bytes, or an InvalidPayload that names the place.
+
+    >>> encode({"size": 3})
+    b'{"size":3}'
+    """
+    try:
+        plain = msgspec.to_builtins(value, str_keys=False)
+        _check(plain, what, 0)
+        document = _encode(plain)
+    except (TypeError, ValueError, UnicodeError, RecursionError) as error:
+        if isinstance(error, InvalidPayload):
+            raise
+        raise InvalidPayload(f"The {what} cannot be written as JSON: {error}") from error
+    if len(document) > limit:
+        raise PayloadTooLarge(what, len(document), limit)
+    return document
+
+
+def decode(document: bytes | str | None) -> Any:
+    """The stored JSON as plain data; absent is None."""
+    return None if document is None else _decode(document)
+
+
+def _check(value: Any, place: str, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise InvalidPayload(
+            f"{place[:100]}... is nested deeper than {MAX_DEPTH} levels. Flatten it or store it elsewhere."
+        )
+    match value:
+        case str():
+            _check_text(value, place)
+        case float():
+            if value != value or value in (float("inf"), float("-inf")):
+                raise InvalidPayload(f"{place} is {value}, which JSON does not have. Use null or a text.")
+        case int():
+            if not -(2**63) <= value < 2**64:
+                raise InvalidPayload(f"{place} is a whole number over 64 bits. Use a text.")
+        case dict():
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    raise InvalidPayload(f"{place} has the key {key!r}: keys must be texts in JSON.")
+                _check_text(key, f"a key of {place}")
+                _check(item, f"{place}.{key}", depth + 1)
+        case list() | tuple():
+            for number, item in enumerate(value):
+                _check(item, f"{place}[{number}]", depth + 1)
+        case _:
+            pass
+
+
+def _check_text(text: str, place: str) -> None:
+    if "\x00" in text:
+        raise InvalidPayload(f"{place} contains the character \\u0000, which databases cannot store. Remove it.")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InvalidPayload(f"{place} contains half of a surrogate pair, which is no valid text.") from None
+
+
+class Signature:
+    """The arguments of a task, as a type that JSON is checked against."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        hints = get_type_hints(function, include_extras=True)
+        fields: list[Any] = []
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise InvalidPayload(
+                    f"{function.__qualname__}: a task takes arguments by name, so {parameter} is not possible."
+                )
+            kind = hints.get(parameter.name, Any)
+            required = parameter.default is parameter.empty
+            fields.append((parameter.name, kind) if required else (parameter.name, kind, _default(parameter.default)))
+        self.names = frozenset(field[0] for field in fields)
+        self.struct = msgspec.defstruct(
+            function.__name__, fields, kw_only=True, forbid_unknown_fields=True, omit_defaults=False, frozen=True
+        )
+        self._load = msgspec.json.Decoder(self.struct).decode
+
+    def dump(self, arguments: dict[str, Any], limit: int = MAX_BYTES) -> bytes:
+        """The payload of a call, checked: wrong, missing or extra arguments are named."""
+        document = encode(arguments, limit)
+        try:
+            self._load(document)
+        except msgspec.ValidationError as error:
+            raise InvalidPayload(f"{self.function.__qualname__}: {error}") from error
+        return document
+
+    def load(self, document: bytes | str | None) -> dict[str, Any]:
+        """The arguments of a stored payload, in the types of the signature."""
+        try:
+            arguments = self._load(document if document is not None else b"{}")
+        except msgspec.MsgspecError as error:
+            raise InvalidPayload(f"{self.function.__qualname__}: {error}") from error
+        return {name: getattr(arguments, name) for name in self.names}
+
+
+def _default(value: Any) -> Any:
+    if isinstance(value, list | dict | set | bytearray):
+        return msgspec.field(default_factory=lambda: copy(value))
+    return value

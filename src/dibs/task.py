@@ -1,0 +1,124 @@
+"""A declared function and its options, and the calls that become jobs. No I/O: the app adds them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import PurePath
+from typing import Any
+
+from dibs.errors import InvalidOption
+from dibs.job import MAX_TAGS, NewJob, checked_moment, checked_name, checked_number
+from dibs.payload import MAX_BYTES, Signature, encode
+from dibs.retry import MAX_DELAY, Policy, policy
+
+MAX_ATTEMPTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What can be said for a task, and again for a single job with `using`."""
+
+    queue: str = "default"
+    priority: int = 5
+    max_attempts: int = 3
+    delay: float = 0.0
+    run_at: datetime | None = None
+    unique_key: str | None = None
+    unique_for: float | None = None
+    tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        checked_name("queue", self.queue)
+        checked_number("priority", self.priority, 0, 9)
+        checked_number("max_attempts", self.max_attempts, 1, MAX_ATTEMPTS)
+        checked_number("delay", self.delay, 0, MAX_DELAY, whole=False)
+        if self.run_at is not None:
+            checked_moment("run_at", self.run_at)
+            if self.delay:
+                raise InvalidOption("delay", "say either delay or run_at, not both")
+        if self.unique_key is not None:
+            checked_name("unique_key", self.unique_key)
+        if self.unique_for is not None:
+            if self.unique_key is None:
+                raise InvalidOption("unique_for", "needs a unique_key")
+            checked_number("unique_for", self.unique_for, 0, MAX_DELAY, whole=False)
+        if len(self.tags) > MAX_TAGS:
+            raise InvalidOption("tags", f"has {len(self.tags)}, and {MAX_TAGS} are allowed")
+        for tag in self.tags:
+            checked_name("tags", tag)
+
+    def but(self, **changes: Any) -> Options:
+        """The same with some changes, checked again."""
+        for name in ("delay", "unique_for"):
+            if isinstance(changes.get(name), timedelta):
+                changes[name] = changes[name].total_seconds()
+        if "run_at" in changes and changes["run_at"] is not None:
+            changes.setdefault("delay", 0.0)
+        if "tags" in changes:
+            changes["tags"] = _tags(changes["tags"])
+        return replace(self, **changes)
+
+
+def _tags(tags: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(tags, str):
+        raise InvalidOption("tags", f"must be a list of texts, not the text {tags!r}")
+    return tuple(tags)
+
+
+def default_name(function: Callable[..., Any]) -> str:
+    """`module.function`; a program that is run as a script is named like the module that it would be imported as."""
+    module = function.__module__
+    if module == "__main__":
+        module = PurePath(inspect.getfile(function)).stem
+    return f"{module}.{function.__qualname__}"
+
+
+class Declared:
+    """A function that the app knows by name, and how to run and store it."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        options: Options,
+        retry: Policy | float | Sequence[float] | None = None,
+        timeout: float | None = None,
+        keep: int = 7,
+        max_payload: int = MAX_BYTES,
+    ) -> None:
+        self.function = function
+        self.name = checked_name("name", name or default_name(function))
+        self.options = options
+        self.retry = policy(retry)
+        self.timeout = None if timeout is None else checked_number("timeout", timeout, 0.001, 86400 * 30, whole=False)
+        self.keep = int(checked_number("keep", keep, 0, 3650))
+        self.max_payload = max_payload
+        self.signature = Signature(function)
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._parameters = inspect.signature(function)
+
+    def new_job(self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+        """A call as a job, checked."""
+        arguments = self._bind(args, kwargs) if args else kwargs
+        return NewJob(
+            type=self.name,
+            payload=self.signature.dump(arguments, self.max_payload),
+            queue=options.queue,
+            priority=options.priority,
+            max_attempts=options.max_attempts,
+            delay=options.delay,
+            run_at=options.run_at,
+            tags=encode(list(options.tags), what="tags") if options.tags else None,
+            unique_key=options.unique_key,
+            unique_for=options.unique_for,
+        )
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return dict(self._parameters.bind_partial(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise InvalidOption(self.name, str(error)) from None

@@ -1,0 +1,288 @@
+"""One-shot work, for serverless functions and cron: claim like a worker, run, settle, and end when nothing is due.
+
+It never blocks to judge: workers that have been silent for two leases are noted, and those that are still silent five
+seconds later are recovered, and their jobs run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from dibs.engines.engine import Engine
+from dibs.job import Claimed, JobId, JobState, Lease, WorkerId
+from dibs.lifecycle import Back, Change, Done, Outcome, Released, Way, after
+from dibs.operations import claims, queues, workers
+from dibs.operations.claims import Settle, Turn
+from dibs.task import Declared
+from dibs.worker.heart import Heart, Pulse
+from dibs.worker.identity import enlist, new_name
+from dibs.worker.lane import Ask, Lane
+from dibs.worker.run import run_job
+
+SILENT_LEASES, SECOND_LOOK = 2.0, 5.0
+SOON = 1.0  # a job due within this time is waited for
+PAUSE = 0.25  # between looks while jobs run
+COUNTED = 100_000
+STOP_EARLY = 2.0  # seconds before the deadline, or a tenth of it
+MISSES = 3  # claims that find nothing although something is due: somebody else's, or of an unknown type
+
+
+@dataclass(slots=True)
+class DrainReport:
+    """What a drain did.
+
+    >>> print(DrainReport(available=2, claimed=2, successful=2, seconds=0.5))
+    claimed 2 of 2 jobs in 0.5 s: 2 successful
+    """
+
+    recovered: int = 0
+    available: int = 0
+    claimed: int = 0
+    successful: int = 0
+    retried: int = 0
+    failed: int = 0
+    released: int = 0
+    refused: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        parts = [
+            f"{getattr(self, name)} {name}"
+            for name in ("successful", "retried", "failed", "released", "refused", "recovered")
+        ]
+        said = [part for part in parts if not part.startswith("0 ")]
+        of = max(self.available, self.claimed)
+        return f"claimed {self.claimed} of {of} jobs in {self.seconds:.1f} s" + (f": {', '.join(said)}" if said else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """For machines."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+@dataclass(slots=True)
+class Running:
+    """A job that runs now."""
+
+    job: Claimed
+    task: Declared | None
+    future: asyncio.Task[Outcome]
+
+
+@dataclass(slots=True)
+class Drain:
+    """One drain, from enlisting to leaving."""
+
+    engine: Engine
+    tasks: Mapping[str, Declared]
+    lease: float
+    beat: float
+    concurrency: int
+    limit: int | None = None
+    deadline: float | None = None
+    queues: Sequence[str] | None = None
+    on_settled: Callable[[Claimed, Change], None] | None = None
+    report: DrainReport = field(default_factory=DrainReport)
+    name: str = field(default_factory=new_name)
+    running: dict[JobId, Running] = field(default_factory=dict)
+    settles: list[tuple[Claimed, Settle]] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    silent: list[tuple[WorkerId, Any]] = field(default_factory=list)
+    second_look: float | None = None
+    began: float = field(default_factory=time.monotonic)
+    heart: Heart = field(init=False)
+    lane: Lane = field(init=False)
+    threads: ThreadPoolExecutor = field(init=False)
+    loop: asyncio.AbstractEventLoop = field(init=False)
+    misses: int = 0
+    names: list[str] = field(default_factory=list)
+    named_at: float = 0.0
+
+    async def run(self) -> DrainReport:
+        """Work until nothing is due, the limit is reached, or the deadline is near."""
+        self.loop = asyncio.get_running_loop()
+        worker = await enlist(self.engine, self.name, lease=self.lease, beat=self.beat)
+        session = self.engine.session("lane")
+        self.heart = Heart(self.engine, [worker], lease=self.lease, beat=self.beat, held=self._held, tell=self._tell)
+        self.lane = Lane(self.engine, session, worker, self.heart.doubt)
+        self.threads = ThreadPoolExecutor(self.concurrency, thread_name_prefix="dibs-job")
+        self.heart.start()
+        try:
+            await self._begin()
+            while await self._step():
+                pass
+        finally:
+            await self._end(worker)
+            await session.aclose()
+        self.report.seconds = time.monotonic() - self.began
+        return self.report
+
+    async def _begin(self) -> None:
+        self.silent = await self.engine.arun(workers.silent(SILENT_LEASES))
+        self.second_look = time.monotonic() + SECOND_LOOK if self.silent else None
+        self.report.available = await self.engine.arun(claims.available(await self._queues(), COUNTED))
+
+    async def _step(self) -> bool:
+        """One turn and what follows from it; False when there is nothing left to do."""
+        self._collect()
+        if self.heart.expired:
+            self._cancel_all()
+        await self._look_again()
+        room = self._room()
+        if room or self.settles:
+            turn = await self._turn(room)
+            if turn.claimed:
+                return True
+        if self.running:
+            await self._wait_for_one()
+            return True
+        return not self.settles and await self._wait_for_due(room)
+
+    def _room(self) -> int:
+        """How many jobs may start now."""
+        if self._late() or self.heart.failed or self.heart.expired:
+            return 0
+        left = self.concurrency if self.limit is None else self.limit - self.report.claimed
+        return max(0, min(self.concurrency - len(self.running), left))
+
+    async def _turn(self, room: int) -> Turn:
+        ask = None
+        if room:
+            suspects = 0 if any(each.job.suspect for each in self.running.values()) else 1
+            ask = Ask(await self._queues(), room, suspects, unknown=tuple(self.unknown))
+        settles, self.settles = self.settles, []
+        turn = await self.lane.turn(ask, [settle for _, settle in settles])
+        for job, settle in settles:
+            self._count(job, settle.change, turn)
+        for job in turn.claimed:
+            self._start(job)
+            self.misses = 0
+        return turn
+
+    def _start(self, job: Claimed) -> None:
+        task = self.tasks.get(job.type)
+        if task is None:
+            self.unknown.append(job.type)
+            self.settles.append((job, Settle(job.lease, Back(Way.RELEASE))))
+            return
+        self.report.claimed += 1
+        future = self.loop.create_task(run_job(task, job, threads=self.threads, worker=self.name), name=f"job {job.id}")
+        self.running[job.id] = Running(job, task, future)
+
+    def _collect(self) -> None:
+        """Outcomes of jobs that have ended become settles."""
+        for each in [each for each in self.running.values() if each.future.done()]:
+            del self.running[each.job.id]
+            outcome: Outcome = Released() if each.future.cancelled() else each.future.result()
+            if each.task is not None:
+                change = after(each.job, outcome, each.task.retry)
+                self.settles.append((each.job, Settle(each.job.lease, change, each.task.keep)))
+
+    def _count(self, job: Claimed, change: Change, turn: Turn) -> None:
+        if job.id in turn.lost:
+            self.report.refused += 1
+            return
+        match change:
+            case Done(state=JobState.SUCCESSFUL):
+                self.report.successful += 1
+            case Done():
+                self.report.failed += 1
+            case Back(way=Way.RELEASE):
+                self.report.released += 1
+            case Back():
+                self.report.retried += 1
+        if self.on_settled is not None:
+            self.on_settled(job, change)
+
+    async def _look_again(self) -> None:
+        if self.second_look is None or time.monotonic() < self.second_look:
+            return
+        self.second_look = None
+        recovered = await self.engine.arun(workers.recover(silent=self.silent))
+        self.report.recovered += len(recovered.jobs)
+
+    async def _wait_for_one(self) -> None:
+        futures = [each.future for each in self.running.values()]
+        timeout = PAUSE if self._room() or self.heart.failed else self.beat
+        if self.deadline is not None:
+            timeout = min(timeout, max(0.0, self._stop_at() - time.monotonic()))
+        await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if self._late():
+            self._cancel_all()
+            await asyncio.wait(futures, timeout=PAUSE)
+
+    async def _wait_for_due(self, room: int) -> bool:
+        """Nothing runs and nothing was claimed: wait for what is due soon, or end."""
+        if self._late() or (self.limit is not None and self.report.claimed >= self.limit):
+            return False
+        if room == 0:  # the last beat failed: nothing may start before one goes through
+            await asyncio.sleep(PAUSE)
+            return not self.heart.expired
+        due = await self.engine.arun(claims.next_due(await self._queues()))
+        self.misses += due == 0.0
+        if self.second_look is not None:
+            due = min(SOON if due is None else due, max(0.0, self.second_look - time.monotonic()))
+        elif due is None or due > SOON or self.misses >= MISSES:
+            return False
+        self.lane.ladders.forget()
+        await asyncio.sleep(max(due, 0.01))
+        return True
+
+    async def _queues(self) -> Sequence[str]:
+        """The queues asked for, else every queue, declared or found."""
+        if self.queues is not None:
+            return self.queues
+        if not self.names or time.monotonic() - self.named_at > SECOND_LOOK:
+            found = await self.engine.arun(queues.names())
+            declared = [task.options.queue for task in self.tasks.values()]
+            self.names, self.named_at = list(dict.fromkeys([*declared, *found])), time.monotonic()
+        return self.names
+
+    def _stop_at(self) -> float:
+        assert self.deadline is not None
+        return self.began + self.deadline - min(STOP_EARLY, self.deadline / 10)
+
+    def _late(self) -> bool:
+        return self.deadline is not None and time.monotonic() >= self._stop_at()
+
+    def _cancel_all(self) -> None:
+        for each in self.running.values():
+            each.future.cancel()
+
+    def _held(self) -> list[Lease]:
+        return [each.job.lease for each in list(self.running.values())]
+
+    def _tell(self, pulse: Pulse) -> None:
+        """From the heart's thread: stop what is no longer ours."""
+        if pulse.beat is not None:
+            for row, index in pulse.beat.alive.items():
+                if row == self.lane.worker:
+                    self.lane.ladders.share(index, pulse.beat.claimers)
+            if pulse.beat.lost:
+                self.loop.call_soon_threadsafe(self._drop, pulse.beat.lost)
+        elif self.heart.expired:
+            self.loop.call_soon_threadsafe(self._cancel_all)
+
+    def _drop(self, lost: frozenset[Lease]) -> None:
+        for each in self.running.values():
+            if each.job.lease in lost:
+                each.future.cancel()
+
+    async def _end(self, worker: WorkerId) -> None:
+        """Settle what is left, hand back what still runs, take our row away."""
+        self._cancel_all()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        if self.running:
+            await asyncio.wait([each.future for each in self.running.values()], timeout=PAUSE)
+        self._collect()
+        try:
+            if self.settles:
+                await self._turn(0)
+            await self.lane.flush_events()
+            await self.engine.arun(workers.leave([worker]))
+        finally:
+            await asyncio.to_thread(self.heart.stop)

@@ -1,0 +1,129 @@
+"""A lane: one connection on which a worker takes its turns, and what it remembers from one turn to the next.
+
+It keeps the cursors, numbers the claims, and knows what a lost answer means: settles are sent again alone, the claim
+is in doubt until the next beat hands it back.
+"""
+
+from __future__ import annotations
+
+import time
+from asyncio import sleep
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from random import getrandbits
+
+from dibs.engines.engine import Engine, Patience, Session
+from dibs.errors import Conflict, ConnectionLost, Refused, Unreachable
+from dibs.job import LEVELS, Claimed, JobState, WorkerId
+from dibs.ladder import START, Key, Ladders, Place, Read, ranges
+from dibs.lifecycle import Done, failure
+from dibs.operations import claims, jobs
+from dibs.operations.claims import CLAIM_BITS, Settle, Turn, Want
+from dibs.payload import encode
+
+EVENTS_EVERY = 0.05  # seconds between notifications of one lane: each takes a lock of the whole cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a worker wants next. `at_once`: it starts all it takes, so jobs on their last attempt may come too."""
+
+    queues: Sequence[str]
+    limit: int
+    suspects: int = 1
+    at_once: bool = True
+    unknown: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class Lane:
+    """Turns on one connection, for one row of `workers`."""
+
+    engine: Engine
+    session: Session
+    worker: WorkerId
+    doubt: Callable[[WorkerId, int], None]
+    ladders: Ladders = field(default_factory=Ladders)
+    number: int = 0
+    ahead: float = 0.0  # the database's clock less our own
+    events: list[int] = field(default_factory=list)
+    told_at: float = 0.0
+
+    async def turn(self, ask: Ask | None, settles: Sequence[Settle] = ()) -> Turn:
+        """Settle what is done, claim what is next. Waits through short outages; never loses a settle."""
+        patience = Patience(claims.settle(()), self.engine.deadline)
+        self.events += [settle.lease.job_id for settle in settles]
+        while True:
+            want = self._want(ask) if ask else None
+            try:
+                turn = await self.session.arun(claims.turn(want, settles, self._events()))
+                self._learn(want, turn)
+                return turn
+            except (Conflict, Unreachable) as error:
+                await sleep(patience.pause(error))
+            except ConnectionLost:
+                self.ladders.forget()
+                if want:
+                    self.doubt(self.worker, want.number)
+                return await self.engine.arun(claims.settle(settles))
+            except Refused as error:
+                return await self._one_by_one(settles, error)
+
+    async def flush_events(self) -> None:
+        """Tell what is still untold; for when no turn follows."""
+        for payload in claims.events_payload(self.events):
+            await self.engine.arun(jobs.notify("job_events", payload))
+        self.events.clear()
+
+    def _want(self, ask: Ask) -> Want:
+        self.number = (self.number + 1) % (1 << CLAIM_BITS)
+        coin = {level: bool(getrandbits(1)) for level in range(LEVELS)}
+        keys = ranges(ask.queues, range(LEVELS), last=ask.at_once, coin=coin)
+        if self.engine.can.cursor:
+            asked = self.ladders.ask(keys, time.time() + self.ahead)
+        else:
+            asked = [(*key, *START) for key in keys]
+        return Want(self.worker, self.number, ask.limit, asked, ask.suspects, ask.unknown)
+
+    def _learn(self, want: Want | None, turn: Turn) -> None:
+        self.events += [job.id for job in turn.claimed]
+        if want is None or not isinstance(turn.clock, datetime):
+            return
+        self.ahead = turn.clock.timestamp() - time.time()
+        plain = [job for job in turn.claimed if not job.suspect]
+        read = Read(turn.clock, want.limit, [_place(job) for job in plain], turn.paused, len(turn.claimed) - len(plain))
+        self.ladders.took([(queue, rank) for queue, rank, *_ in want.ranges], read)
+
+    def _events(self) -> str | None:
+        """Who changed since we last told, at most every EVENTS_EVERY; what does not fit waits for the next turn."""
+        now = time.monotonic()
+        if not self.events or now - self.told_at < EVENTS_EVERY:
+            return None
+        self.told_at = now
+        first, *rest = claims.events_payload(self.events)
+        kept = sum(part.count(",") + 1 for part in rest)
+        self.events = self.events[-kept:] if kept else []
+        return first
+
+    async def _one_by_one(self, settles: Sequence[Settle], error: Refused) -> Turn:
+        """The database refuses the data of one job: split the turn, and only the culprit becomes FAILED."""
+        answers: list[Turn] = []
+        for settle in settles:
+            try:
+                answers.append(await self.engine.arun(claims.settle([settle])))
+            except Refused as refused:
+                answers.append(await self.engine.arun(claims.settle([_culprit(settle, refused)])))
+        if not answers:
+            raise error
+        lost = frozenset().union(*(answer.lost for answer in answers))
+        return replace(answers[-1], lost=lost, before={k: v for answer in answers for k, v in answer.before.items()})
+
+
+def _place(job: Claimed) -> tuple[Key, Place]:
+    return (job.queue, job.rank), Place(job.run_at, job.id)
+
+
+def _culprit(settle: Settle, error: Refused) -> Settle:
+    entry = encode(failure(0, f"The outcome of this job could not be stored: {error}"))
+    return replace(settle, change=Done(JobState.FAILED, failure=entry))

@@ -1,0 +1,66 @@
+"""Running one job: its payload becomes arguments, its end an outcome. User code is called here and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
+
+from dibs.errors import InvalidPayload
+from dibs.job import Claimed
+from dibs.lifecycle import Errored, Finished, Outcome, Released, Successful, failure, hook_is_spent
+from dibs.payload import encode
+from dibs.task import Declared
+
+LONGEST_ERROR, LONGEST_TRACEBACK = 2_000, 8_000
+
+
+async def run_job(task: Declared, job: Claimed, *, threads: Executor, worker: str) -> Outcome:
+    """The outcome of one attempt. Cancelled from outside, it was handed back: the attempt is not used."""
+    if job.finishing:
+        return Finished("its hook was tried ten times" if hook_is_spent(job) else None)
+    began = time.monotonic()
+    try:
+        arguments = task.signature.load(job.payload)
+        result = await _call(task, arguments, threads)
+        return Successful(None if result is None else encode(result, task.max_payload, what="result"))
+    except asyncio.CancelledError:
+        return Released()
+    except InvalidPayload as error:
+        return Errored(_failure(job, error, worker, began), permanent=True)
+    except BaseException as error:  # user code may raise anything, sys.exit included; the worker lives on
+        return Errored(_failure(job, error, worker, began))
+
+
+async def _call(task: Declared, arguments: dict[str, Any], threads: Executor) -> Any:
+    try:
+        async with asyncio.timeout(task.timeout) as limit:
+            if task.is_async:
+                return await task.function(**arguments)
+            call = partial(task.function, **arguments)
+            return await asyncio.get_running_loop().run_in_executor(threads, call)
+    except TimeoutError as error:
+        if limit.expired():
+            raise TimeoutError(f"it ran longer than {task.timeout:g} s") from error
+        raise
+
+
+def _failure(job: Claimed, error: BaseException, worker: str, began: float) -> bytes:
+    text = "".join(traceback.format_exception(error))
+    return encode(
+        failure(
+            job.attempts,
+            _clean(f"{type(error).__name__}: {error}", LONGEST_ERROR),
+            traceback=_clean(text, LONGEST_TRACEBACK),
+            worker=worker,
+            seconds=round(time.monotonic() - began, 6),
+        )
+    )
+
+
+def _clean(text: str, longest: int) -> str:
+    """The end of a text, without what databases cannot store."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\\0")[-longest:]

@@ -1,0 +1,1 @@
+"""One suite, run over every engine: what holds on one holds on all."""
