@@ -47,9 +47,14 @@ class Patience:
     """Whether to try an operation again after an error, and after what pause."""
 
     def __init__(
-        self, operation: Operation[Any], deadline: float, *, clock: Callable[[], float] = time.monotonic
+        self,
+        operation: Operation[Any],
+        deadline: float,
+        *,
+        reached: bool = True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.operation, self.clock = operation, clock
+        self.operation, self.reached, self.clock = operation, reached, clock
         self.until = clock() + deadline
         self.deadline, self.ceiling = deadline, FIRST_PAUSE
 
@@ -62,6 +67,8 @@ class Patience:
             ) from error
         if not isinstance(error, Conflict | ConnectionLost | Unreachable):
             raise error
+        if isinstance(error, Unreachable) and not self.reached:
+            raise error  # never seen this server: a wrong URL is likelier than an outage
         pause = random.uniform(0.3, 1.0) * self.ceiling
         if self.clock() + pause > self.until:
             raise DeadlineExceeded(f"Gave up after {self.deadline:g} s: {error}") from error
@@ -89,10 +96,11 @@ class Engine(ABC):
     can: Capabilities
     dialect: Dialect
     deadline: float = DEADLINE
+    reached: bool = False  # this process has been connected to it
 
     def run(self, operation: Operation[T]) -> T:
         """Carry an operation; again, after a pause, when that is safe and the deadline allows it."""
-        patience = Patience(operation, self.deadline)
+        patience = Patience(operation, self.deadline, reached=self.reached)
         while True:
             try:
                 return self.run_once(operation)
@@ -101,7 +109,7 @@ class Engine(ABC):
 
     async def arun(self, operation: Operation[T]) -> T:
         """The same for async code."""
-        patience = Patience(operation, self.deadline)
+        patience = Patience(operation, self.deadline, reached=self.reached)
         while True:
             try:
                 return await self.arun_once(operation)
@@ -109,8 +117,8 @@ class Engine(ABC):
                 await sleep(patience.pause(error))
 
     @abstractmethod
-    def run_once(self, operation: Operation[T]) -> T:
-        """Carry an operation, once."""
+    def run_once(self, operation: Operation[T], *, within: float | None = None) -> T:
+        """Carry an operation, once; wait `within` seconds at most (else the deadline) for each answer."""
 
     @abstractmethod
     async def arun_once(self, operation: Operation[T]) -> T:

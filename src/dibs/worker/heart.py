@@ -95,7 +95,7 @@ class Heart:
         steady = now - self.beaten_at <= 2 * self.every
         held = list(self.held())
         try:
-            beat = self.engine.run_once(workers.beat(self.rows, held, steady=steady))
+            beat = self.engine.run_once(workers.beat(self.rows, held, steady=steady), within=self.lease / 3)
             self.beaten_at, self.failed = now, False
             self._hand_back()
             recovered = self.engine.run_once(workers.recover(judge=self.rows[0])) if self.judge and steady else NOTHING

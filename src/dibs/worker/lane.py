@@ -52,7 +52,7 @@ class Lane:
 
     async def turn(self, ask: Ask | None, settles: Sequence[Settle] = ()) -> Turn:
         """Settle what is done, claim what is next. Waits through short outages; never loses a settle."""
-        patience = Patience(claims.settle(()), self.engine.deadline)
+        patience = Patience(claims.settle(()), self.engine.deadline, reached=self.engine.reached)
         self.events += [settle.lease.job_id for settle in settles]
         while True:
             want = self._want(ask) if ask else None

@@ -99,6 +99,7 @@ class Server:
     def settings(self, pooled: bool) -> dict[str, Any]:
         """What every connection of ours is opened with."""
         return {
+            "client_encoding": "utf8",
             "autocommit": True,
             "prepare_threshold": None if pooled else 0,
             "connect_timeout": CONNECT_TIMEOUT,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import select
 import threading
 import weakref
 from collections.abc import AsyncIterator, Iterator
@@ -22,7 +23,9 @@ from dibs.errors import ConfigError, NotMigrated
 from dibs.operations.operation import Operation
 
 T = TypeVar("T")
+C = TypeVar("C", PatientConnection, PatientAsyncConnection)
 
+ISOLATE = "set default_transaction_isolation to 'read committed'"  # a turn needs a fresh snapshot for each statement
 IDLE = 8  # connections kept for reuse
 SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
@@ -51,9 +54,10 @@ class PostgresEngine(Engine):
             push_wakeups=not self.pooled or self.listener is not None, cursor=True, prepared=not self.pooled
         )
 
-    def run_once(self, operation: Operation[T]) -> T:
+    def run_once(self, operation: Operation[T], *, within: float | None = None) -> T:
         """On an idle connection, or a new one."""
         with self.connection() as raw:
+            raw.patience = within or self.deadline
             return carry(raw, self.dialect, operation, self.server.where)
 
     async def arun_once(self, operation: Operation[T]) -> T:
@@ -68,9 +72,7 @@ class PostgresEngine(Engine):
     @contextmanager
     def connection(self) -> Iterator[PatientConnection]:
         """An idle connection, or a new one; kept if it is still sound afterwards."""
-        with self._lock:
-            raw = self._idle.pop() if self._idle else None
-        raw = raw or self.connect()
+        raw = self._take(self._idle) or self.connect()
         try:
             yield raw
         finally:
@@ -84,7 +86,7 @@ class PostgresEngine(Engine):
     async def aconnection(self) -> AsyncIterator[PatientAsyncConnection]:
         """The same for the running event loop."""
         idle = self._loops.setdefault(asyncio.get_running_loop(), [])
-        raw = idle.pop() if idle else await self.aconnect()
+        raw = self._take(idle) or await self.aconnect()
         try:
             yield raw
         finally:
@@ -93,13 +95,24 @@ class PostgresEngine(Engine):
             else:
                 await raw.close()
 
+    def _take(self, idle: list[C]) -> C | None:
+        """An idle connection that the server has not closed meanwhile: a job must not be lost in a dead one."""
+        with self._lock:
+            while idle:
+                raw = idle.pop()
+                if not raw.closed and not select.select([raw.fileno()], [], [], 0)[0]:
+                    return raw
+                never_mind(raw)
+        return None
+
     def connect(self) -> PatientConnection:
         """A new connection, to a database whose schema fits."""
         raw = self.server.connect(pooled=bool(self.pooled), patience=self.deadline)
-        if self._checked:
-            return raw
         try:
-            self._check(raw.info.backend_pid, raw.execute(self._question(), prepare=False).fetchall())
+            if not self._checked:
+                self._check(raw.info.backend_pid, raw.execute(self._question(), prepare=False).fetchall())
+            if self._isolate:
+                raw.execute(ISOLATE, prepare=False)
         except BaseException as error:
             raw.close()
             if isinstance(error, psycopg.Error):
@@ -111,11 +124,12 @@ class PostgresEngine(Engine):
     async def aconnect(self) -> PatientAsyncConnection:
         """The same for async code."""
         raw = await self.server.aconnect(pooled=bool(self.pooled), patience=self.deadline)
-        if self._checked:
-            return raw
         try:
-            cursor = await raw.execute(self._question(), prepare=False)
-            self._check(raw.info.backend_pid, await cursor.fetchall())
+            if not self._checked:
+                cursor = await raw.execute(self._question(), prepare=False)
+                self._check(raw.info.backend_pid, await cursor.fetchall())
+            if self._isolate:
+                await raw.execute(ISOLATE, prepare=False)
         except BaseException as error:
             await raw.close()
             if isinstance(error, psycopg.Error):
@@ -127,13 +141,14 @@ class PostgresEngine(Engine):
     def _question(self) -> str:
         """Asked once in a process: who serves us, and which schema is there. Not prepared: a pooler may be between."""
         version = self.dialect.steps["version"][0].sql
-        return f"select pg_backend_pid(), ({version})"
+        return f"select pg_backend_pid(), ({version}), current_setting('default_transaction_isolation')"
 
     def _check(self, pid: int, rows: list[Any]) -> None:
         if self.pooled is None:
             self.pooled = rows[0][0] != pid  # a pooler answers with a number of its own
         migrate.check(rows[0][1], migrate.newest("postgres"), self.server.where)
-        self._checked = True
+        self._isolate = rows[0][2] != "read committed" and not self.pooled
+        self._checked = self.reached = True
 
     def _no_schema(self, error: psycopg.Error) -> Exception:
         translated = translate(error, self.server.where)
@@ -212,7 +227,7 @@ class PostgresEngine(Engine):
 
     def _clean(self) -> None:
         self._lock = threading.Lock()
-        self._checked = False
+        self._checked = self._isolate = False
         self._idle: list[PatientConnection] = []
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[PatientAsyncConnection]] = (
             weakref.WeakKeyDictionary()
@@ -241,6 +256,11 @@ class PostgresSession(Session):
         raw, self.raw = self.raw, None
         if raw is not None:
             await raw.close()
+
+
+def never_mind(raw: Any) -> None:
+    """Let go of a connection that is broken anyway."""
+    raw.pgconn.finish()
 
 
 def sound(raw: Any) -> bool:

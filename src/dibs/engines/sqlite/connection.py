@@ -75,13 +75,13 @@ class SqliteConnection:
         for step in dialect.steps["temporary"]:
             self.raw.execute(step.sql)
 
-    def run(self, operation: Operation[T]) -> T:
-        """Carry an operation in one transaction of its own."""
+    def run(self, operation: Operation[T], *, within: float | None = None) -> T:
+        """Carry an operation in one transaction of its own; wait `within` seconds for the write lock."""
         with self.lock, self.translated():
             if operation.reads:
                 with self._snapshot():
                     return run(self.execute, self.dialect.speak(operation))
-            with self.writing():
+            with self.writing(within):
                 return run(self.execute, self.dialect.speak(operation))
 
     def execute(self, sql: str, values: dict[str, Any]) -> Rows:
@@ -89,9 +89,9 @@ class SqliteConnection:
         return self.raw.execute(sql, values).fetchall()  # type: ignore[no-any-return]  # sqlite3 has no types here
 
     @contextmanager
-    def writing(self) -> Iterator[Any]:
+    def writing(self, within: float | None = None) -> Iterator[Any]:
         """A write transaction: begun with a fair, jittered retry, committed or rolled back."""
-        self._begin()
+        self._begin(within)
         before = self.raw.total_changes
         try:
             yield self.raw
@@ -122,9 +122,9 @@ class SqliteConnection:
         finally:
             self._roll_back()
 
-    def _begin(self) -> None:
+    def _begin(self, within: float | None = None) -> None:
         """Short random pauses are fair; with SQLite's own busy timeout some processes get nothing for seconds."""
-        until, ceiling = time.monotonic() + self.deadline, FIRST_PAUSE
+        until, ceiling = time.monotonic() + (within or self.deadline), FIRST_PAUSE
         while True:
             try:
                 self.raw.execute("begin immediate")

@@ -44,9 +44,9 @@ class SqliteEngine(Engine):
         self._clean()
         mind_forks(self)
 
-    def run_once(self, operation: Operation[T]) -> T:
+    def run_once(self, operation: Operation[T], *, within: float | None = None) -> T:
         """On the connection for reading or the one for work."""
-        return self.connection("read" if operation.reads else "work").run(operation)
+        return self.connection("read" if operation.reads else "work").run(operation, within=within)
 
     async def arun_once(self, operation: Operation[T]) -> T:
         """The same, on that role's thread."""

@@ -10,7 +10,7 @@ select * from dibs.turn_1(
 
 -- name: next_due
 -- Seconds until the next job of these queues can be claimed: 0 when one is due, null when there is none.
-select extract(epoch from greatest(min(j.run_at) - statement_timestamp(), interval '0'))::float8
+select case when count(*) > 0 then greatest(extract(epoch from min(j.run_at) - statement_timestamp()), 0) end::float8
 from unnest(:queues::text[]) q(name) cross join generate_series(0, 29) r(rank)
 cross join lateral (
   select run_at from dibs.jobs where queue = q.name collate "C" and rank = r.rank and not held order by run_at, id limit 1) j

@@ -12,7 +12,8 @@ insert into temp.dibs_done (id, state, days, result, failure, hook_error, type, 
 select j.id, json_extract(d.value, '$[2]'), json_extract(d.value, '$[3]'), json_extract(d.value, '$[4]'), json_extract(d.value, '$[5]'),
   json_extract(d.value, '$[6]'), j.type, j.unique_key, j.unique_for
 from json_each(:done) d cross join dibs.jobs j
-  on j.id = json_extract(d.value, '$[0]') and j.token = json_extract(d.value, '$[1]') and j.held = 1;
+  on j.id = json_extract(d.value, '$[0]') and j.token = json_extract(d.value, '$[1]') and j.held = 1
+where true on conflict do nothing;
 -- when done
 insert into dibs.history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, rank, state,
   attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result)
@@ -42,7 +43,8 @@ delete from dibs.jobs where id in (select id from temp.dibs_done);
 insert into temp.dibs_back (id, way, delay, failure)
 select j.id, json_extract(b.value, '$[2]'), json_extract(b.value, '$[3]'), json_extract(b.value, '$[4]')
 from json_each(:back) b cross join dibs.jobs j
-  on j.id = json_extract(b.value, '$[0]') and j.token = json_extract(b.value, '$[1]') and j.held = 1;
+  on j.id = json_extract(b.value, '$[0]') and j.token = json_extract(b.value, '$[1]') and j.held = 1
+where true on conflict do nothing;
 -- when back
 update dibs.jobs set
   held = 0, worker = null,
