@@ -12,7 +12,7 @@ from dibs.config import Settings, database_url
 from dibs.engines.callers import arun_on, run_on
 from dibs.engines.engine import Engine
 from dibs.engines.open import open_engine
-from dibs.errors import ConfigError, DuplicateTask
+from dibs.errors import ConfigError, DuplicateTask, InvalidOption
 from dibs.job import Job, JobId, NewJob, checked_number
 from dibs.operations import jobs
 from dibs.operations.operation import Operation
@@ -296,6 +296,8 @@ class Task(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """A job to be, for `enqueue_many`."""
+        if self.connection is not None:
+            raise InvalidOption("connection", "say it once for all: app.enqueue_many(calls, connection=...)")
         return Call(self.declared.new_job(self.options, args, kwargs))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, NewType
+from typing import Any, NamedTuple, NewType
 
 from dibs.errors import InvalidOption
 
@@ -42,7 +42,7 @@ class JobState(StrEnum):
     @property
     def code(self) -> int:
         """The number that stands for it in the tables."""
-        return STATES.index(self)
+        return CODES[self]
 
     @property
     def final(self) -> bool:
@@ -51,11 +51,11 @@ class JobState(StrEnum):
 
 
 STATES = tuple(JobState)
+CODES = {state: code for code, state in enumerate(STATES)}
 FINAL = frozenset({JobState.SUCCESSFUL, JobState.FAILED, JobState.CANCELLED})
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """The proof of ownership: every write-back names it, and a stale one changes nothing.
 
     >>> str(Lease(JobId(7), 99)), Lease.parse("7.99").token
@@ -98,9 +98,11 @@ class NewJob:
         return rank(self.priority, last_attempt=self.max_attempts == 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """A job in our hands: what a worker needs to run it and to settle it."""
+class Claimed(NamedTuple):
+    """A job in our hands: what a worker needs to run it and to settle it.
+
+    A named tuple, as everything that is made once for each job of a turn: a frozen dataclass takes ten times as long.
+    """
 
     id: JobId
     token: int

@@ -7,37 +7,64 @@ errors stay theirs: it is their transaction. No optional package is imported her
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from dibs.engines.engine import Engine
 from dibs.engines.sqlite.engine import SqliteEngine
-from dibs.errors import ForeignConnection
+from dibs.errors import ForeignConnection, NotMigrated
 from dibs.operations.operation import AsyncExecute, Execute, Operation, Rows, arun, run
 
 T = TypeVar("T")
 
 DRIVERS = {"postgres": ("psycopg", "psycopg_async", "psycopg2"), "sqlite": ("pysqlite", "aiosqlite")}
+BEGIN = {"postgres": "begin", "sqlite": "begin immediate"}
+ASYNC_SQLALCHEMY = {
+    "sqlalchemy.ext.asyncio.engine.AsyncConnection",
+    "sqlalchemy.ext.asyncio.session.AsyncSession",
+    "sqlalchemy.ext.asyncio.scoping.async_scoped_session",
+}
 
 
 def run_on(engine: Engine, connection: Any, operation: Operation[T]) -> T:
     """Carry an operation over a sync connection that the caller owns."""
-    return run(_sync(engine, connection), engine.dialect.speak(operation))
+    execute, raw = _sync(engine, connection)
+    queries = engine.dialect.speak(operation)
+    if not _commits_by_itself(raw) or not (operation.atomic or engine.name == "sqlite"):
+        return run(execute, queries)
+    execute(BEGIN[engine.name], {})
+    try:
+        result = run(execute, queries)
+    except BaseException:
+        with suppress(Exception):  # the driver's; what went wrong first is the news
+            execute("rollback", {})
+        raise
+    execute("commit", {})
+    return result
 
 
 async def arun_on(engine: Engine, connection: Any, operation: Operation[T]) -> T:
     """Carry an operation over an async connection that the caller owns; a sync one will do, too."""
-    execute = _async(engine, connection)
-    if execute is None:
+    classes = _classes(connection)
+    if classes & ASYNC_SQLALCHEMY:
+        result: T = await connection.run_sync(lambda bound: run_on(engine, bound, operation))
+        return result
+    if "psycopg.AsyncConnection" not in classes:
         return run_on(engine, connection, operation)
-    return await arun(execute, engine.dialect.speak(operation))
+    _must_be(engine, "postgres", connection)
+    execute, queries = _psycopg_async(connection), engine.dialect.speak(operation)
+    if not _commits_by_itself(connection) or not operation.atomic:
+        return await arun(execute, queries)
+    async with connection.transaction():
+        return await arun(execute, queries)
 
 
-def _sync(engine: Engine, connection: Any) -> Execute:
+def _sync(engine: Engine, connection: Any) -> tuple[Execute, Any]:
+    """How to execute on it, and the driver's own connection below."""
     classes = _classes(connection)
     if "psycopg.Connection" in classes:
         _must_be(engine, "postgres", connection)
-        return _psycopg(connection)
+        return _psycopg(connection), connection
     if "sqlalchemy.engine.base.Connection" in classes:
         return _sqlalchemy(engine, connection)
     if "sqlalchemy.orm.session.Session" in classes:
@@ -50,7 +77,7 @@ def _sync(engine: Engine, connection: Any) -> Execute:
         return _django(engine, connection)
     if any(name.endswith(("sqlite3.Connection", "sqlite3.dbapi2.Connection")) for name in classes):
         return _sqlite(engine, connection)
-    if _is_async(classes):
+    if classes & {"psycopg.AsyncConnection", *ASYNC_SQLALCHEMY}:
         raise ForeignConnection(
             "This connection is for async code. Use `await task.using(connection=...).aenqueue(...)`."
         )
@@ -60,31 +87,16 @@ def _sync(engine: Engine, connection: Any) -> Execute:
     )
 
 
-def _async(engine: Engine, connection: Any) -> AsyncExecute | None:
-    classes = _classes(connection)
-    if "psycopg.AsyncConnection" in classes:
-        _must_be(engine, "postgres", connection)
-        return _psycopg_async(connection)
-    if "sqlalchemy.ext.asyncio.engine.AsyncConnection" in classes:
-        return _sqlalchemy_async(engine, connection.run_sync)
-    if "sqlalchemy.ext.asyncio.session.AsyncSession" in classes:
-        return _sqlalchemy_async(engine, connection.run_sync)
-    return None
+def _commits_by_itself(raw: Any) -> bool:
+    """Whether each statement would be a transaction of its own."""
+    if not hasattr(raw, "in_transaction"):  # psycopg
+        return bool(raw.autocommit) and raw.info.transaction_status == 0
+    autocommit = getattr(raw, "autocommit", None)  # since Python 3.12, where it may also say "as before"
+    return not raw.in_transaction and (autocommit if isinstance(autocommit, bool) else raw.isolation_level is None)
 
 
 def _classes(connection: Any) -> set[str]:
     return {f"{cls.__module__}.{cls.__qualname__}" for cls in type(connection).__mro__}
-
-
-def _is_async(classes: set[str]) -> bool:
-    return bool(
-        classes
-        & {
-            "psycopg.AsyncConnection",
-            "sqlalchemy.ext.asyncio.engine.AsyncConnection",
-            "sqlalchemy.ext.asyncio.session.AsyncSession",
-        }
-    )
 
 
 def _must_be(engine: Engine, name: str, connection: Any) -> None:
@@ -117,52 +129,41 @@ def _psycopg_async(connection: Any) -> AsyncExecute:
     return execute
 
 
-def _sqlalchemy(engine: Engine, connection: Any) -> Execute:
+def _sqlalchemy(engine: Engine, connection: Any) -> tuple[Execute, Any]:
     if connection.dialect.driver not in DRIVERS[engine.name]:
         raise ForeignConnection(
             f"This app keeps its jobs in {engine.name}; a SQLAlchemy connection by {connection.dialect.driver!r} "
             f"cannot carry them. Use one of: {', '.join(DRIVERS[engine.name])}."
         )
-    if connection.dialect.driver == "pysqlite":
-        _check_file(engine, connection.connection.dbapi_connection)
 
-    def execute(sql: str, values: dict[str, Any]) -> Rows:
+    def execute(sql: str, values: Any) -> Rows:
         result = connection.exec_driver_sql(sql, values)
         return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
 
-    return execute
-
-
-def _sqlalchemy_async(engine: Engine, run_sync: Callable[..., Any]) -> AsyncExecute:
-    def carry(bound: Any, sql: str, values: dict[str, Any]) -> Rows:
-        return _sqlalchemy(engine, bound.connection() if hasattr(bound, "get_bind") else bound)(sql, values)
-
-    async def execute(sql: str, values: dict[str, Any]) -> Rows:
-        rows: Rows = await run_sync(carry, sql, values)
-        return rows
-
-    return execute
-
-
-def _django(engine: Engine, connection: Any) -> Execute:
-    _must_be(engine, {"postgresql": "postgres"}.get(connection.vendor, connection.vendor), connection)
+    raw = connection.connection.driver_connection
     if engine.name == "sqlite":
-        connection.ensure_connection()
-        _check_file(engine, connection.connection)
+        _check_file(engine, getattr(raw, "_conn", raw), execute)  # aiosqlite has the real one inside
+    return execute, raw
 
-    def execute(sql: str, values: dict[str, Any]) -> Rows:
+
+def _django(engine: Engine, connection: Any) -> tuple[Execute, Any]:
+    _must_be(engine, {"postgresql": "postgres"}.get(connection.vendor, connection.vendor), connection)
+
+    def execute(sql: str, values: Any) -> Rows:
         with connection.cursor() as cursor:
             cursor.execute(sql, values)
             return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
 
-    return execute
+    connection.ensure_connection()
+    if engine.name == "sqlite":
+        _check_file(engine, connection.connection, execute)
+    return execute, connection.connection
 
 
-def _sqlite(engine: Engine, connection: Any) -> Execute:
+def _sqlite(engine: Engine, connection: Any) -> tuple[Execute, Any]:
     _must_be(engine, "sqlite", connection)
-    _check_file(engine, connection)
 
-    def execute(sql: str, values: dict[str, Any]) -> Rows:
+    def execute(sql: str, values: Any) -> Rows:
         cursor = connection.cursor()
         cursor.row_factory = None
         try:
@@ -170,25 +171,29 @@ def _sqlite(engine: Engine, connection: Any) -> Execute:
         finally:
             cursor.close()
 
-    return execute
+    _check_file(engine, connection, execute)
+    return execute, connection
 
 
-def _check_file(engine: Engine, connection: Any) -> None:
-    """One SQLite library in a process (two do not see each other's locks), and the file that the jobs are in."""
+def _check_file(engine: Engine, raw: Any, execute: Execute) -> None:
+    """One SQLite library in a process (two do not see each other's locks), the file that the jobs are in, migrated."""
     assert isinstance(engine, SqliteEngine)
     place = engine.place
-    if not isinstance(connection, place.module.Connection):
+    if not isinstance(raw, place.module.Connection):
         raise ForeignConnection(
-            f"This connection is of {type(connection).__module__}, and the app uses {place.module.__name__}. "
+            f"This connection is of {type(raw).__module__}, and the app uses {place.module.__name__}. "
             "Two SQLite libraries in one process do not see each other's locks and can corrupt the file. "
             "Use one: Dibs(url, sqlite=module)."
         )
-    cursor = connection.cursor()
-    cursor.row_factory = None
-    files = [row[2] for row in cursor.execute("pragma database_list").fetchall() if row[1] == "main"]
-    cursor.close()
+    files = [file for _, name, file in execute("pragma database_list", {}) if name == "main"]
     if not files or os.path.realpath(files[0]) != os.path.realpath(place.path):
         raise ForeignConnection(
-            f"This connection is to {files[0] if files else 'memory'}, and the jobs are in {place.path}. "
+            f"This connection is to {files[0] if files and files[0] else 'memory'}, and the jobs are in {place.path}. "
             "A transaction cannot span two files: keep the jobs in the application's own file."
         )
+    if raw.in_transaction and not execute("select 1 from sqlite_master where name = 'dibs_migrations'", {}):
+        raise NotMigrated(
+            f"{place.path} has no dibs tables yet, and while your transaction is open they cannot be made. "
+            "Call app.migrate() before it begins."
+        )
+    engine.ready()

@@ -1,24 +1,25 @@
 """From named statements to text: loads an engine's .sql files, and encodes values the way that engine reads them.
 
 A name holds one step or several; their rows come one after another. `-- when x` before a step skips it when the
-value x is empty. Parameters are written `:name`; `dibs.` stands for the schema or the prefix.
+value x is empty; `-- each x` executes it once for each row of the table x, in one go. Parameters are written `:name`;
+`dibs.` stands for the schema or the prefix.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, TypeVar
 
-from dibs.operations.operation import Conversation, Operation, Queries, Rows, Statement, Table
+from dibs.operations.operation import Conversation, Operation, Queries, Row, Rows, Statement, Table
 
 T = TypeVar("T")
 
 NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
-WHEN = re.compile(r"^-- when (\w+)$", re.MULTILINE)
+WHEN = re.compile(r"^-- (when|each) (\w+)$", re.MULTILINE)
 COMMENT = re.compile(r"^\s*--.*$|\s+-- .*$", re.MULTILINE)
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 OWN = re.compile(r"\bdibs\.(?=[a-z_%])")
@@ -26,10 +27,11 @@ OWN = re.compile(r"\bdibs\.(?=[a-z_%])")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One text to execute, unless the value it depends on is empty."""
+    """One text to execute, unless the value it depends on is empty; once, or for each row of that value."""
 
     sql: str
-    when: str | None = None
+    on: str = ""
+    each: bool = False
 
 
 class Dialect(ABC):
@@ -38,6 +40,7 @@ class Dialect(ABC):
     def __init__(self, package: str, own: str, rewrite: Callable[[str], str] = str) -> None:
         self.own = own
         self.steps = {name: [*_steps(body, self._text, rewrite)] for name, body in _statements(package)}
+        self.used = {name: self._values(body) for name, body in _statements(package)}
 
     def _text(self, sql: str) -> str:
         return OWN.sub(lambda _: self.own, sql)
@@ -46,9 +49,17 @@ class Dialect(ABC):
         """A migration's text for this schema or prefix."""
         return self._text(sql)
 
+    def _values(self, body: str) -> frozenset[str]:
+        """The parameters that stand in a statement; an operation may offer more than one engine needs."""
+        return frozenset(PARAMETER.findall(COMMENT.sub("", body)))
+
     @abstractmethod
-    def encode(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Values as the driver takes them."""
+    def encode(self, values: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
+        """The values that are used, as the driver takes them."""
+
+    def records(self, table: Table) -> Sequence[Row]:
+        """The rows of a table as the driver takes them, for a text that is executed once for each."""
+        return table.rows
 
     def speak(self, operation: Operation[T] | Conversation[T]) -> Queries[T]:
         """The same conversation, in text."""
@@ -59,11 +70,12 @@ class Dialect(ABC):
                 statement: Statement = conversation.send(rows)  # type: ignore[arg-type]  # None starts a generator
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]  # the generator's return value
-            values = self.encode(statement.values)
+            values = self.encode(statement.values, self.used[statement.name])
             rows = []
             for step in self.steps[statement.name]:
-                if step.when is None or _is_there(statement.values[step.when]):
-                    rows += yield step.sql, values
+                value: Any = statement.values[step.on] if step.on else True
+                if _is_there(value):
+                    rows += yield step.sql, self.records(value) if step.each else values
 
 
 def _is_there(value: Any) -> bool:
@@ -82,4 +94,5 @@ def _steps(body: str, own: Callable[[str], str], rewrite: Callable[[str], str]) 
         when = WHEN.search(part)
         sql = COMMENT.sub("", part).strip()
         if sql:
-            yield Step(rewrite(own(sql)), when[1] if when else None)
+            kind, on = when.groups() if when else ("", "")
+            yield Step(rewrite(own(sql)), on, kind == "each")

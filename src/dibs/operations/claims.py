@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
 from dibs.errors import InvalidOption
-from dibs.job import Claimed, JobId, JobState, Lease, WorkerId
+from dibs.job import CODES, STATES, Claimed, JobId, JobState, Lease, WorkerId
 from dibs.lifecycle import Change, Done
 from dibs.operations.operation import Conversation, Operation, Statement, Table, operation
-from dibs.operations.rows import claimed_from_row
+from dibs.operations.rows import claimed_from_rows
 from dibs.payload import decode
 
 RETENTION_DAYS = 7
@@ -22,12 +23,14 @@ RANGES = ("queue", "rank", "at", "id")
 DONE = ("id", "token", "state", "days", "result", "failure", "hook_error")
 BACK = ("id", "token", "way", "delay", "failure")
 
+PLAIN = (CODES[JobState.SUCCESSFUL], RETENTION_DAYS, None, None, None)  # what most jobs end as
+_by_lease = itemgetter(0)
+
 Range: TypeAlias = tuple[str, int, Any, int]
 """Queue, rank, and the place to start after (on engines with a cursor)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(NamedTuple):
     """A change to a job of ours, with the proof."""
 
     lease: Lease
@@ -70,22 +73,12 @@ def turn(want: Want | None, settles: Sequence[Settle] = (), events: str | None =
     and its claim is in doubt until the worker's next beat hands it back.
     """
     done, back = [], []
-    for settle in sorted(settles, key=_by_id):
-        lease, change = settle.lease, settle.change
+    for lease, change, days in sorted(settles, key=_by_lease):
         if isinstance(change, Done):
-            done.append(
-                (
-                    lease.job_id,
-                    lease.token,
-                    change.state.code,
-                    settle.days,
-                    change.result,
-                    change.failure,
-                    change.hook_error,
-                )
-            )
+            state = CODES[change.state]
+            done.append((*lease, state, days, change.result, change.failure, change.hook_error))
         else:
-            back.append((lease.job_id, lease.token, int(change.way), change.delay, change.failure))
+            back.append((*lease, int(change.way), change.delay, change.failure))
     rows = yield Statement(
         "turn",
         worker=want.worker if want else 0,
@@ -96,6 +89,9 @@ def turn(want: Want | None, settles: Sequence[Settle] = (), events: str | None =
         ranges=Table(RANGES, want.ranges if want else ()),
         settles=len(done) + len(back),
         done=Table(DONE, done, ("result", "failure")),
+        days=RETENTION_DAYS,
+        leases={row[0]: row[1] for row in done},
+        special=Table(DONE, [row for row in done if row[2:] != PLAIN], ("result", "failure")),
         back=Table(BACK, back, ("failure",)),
         events=events,
     )
@@ -107,20 +103,15 @@ def settle(settles: Sequence[Settle], events: str | None = None) -> Operation[Tu
     return turn(None, settles, events)
 
 
-def _by_id(settle: Settle) -> int:
-    return settle.lease.job_id
-
-
 def _turn_from_rows(rows: list[tuple[Any, ...]]) -> Turn:
     head = rows[0]
     unsettled = decode(head[13]) or {}
-    states = tuple(JobState)
     return Turn(
-        claimed=[claimed_from_row(row) for row in rows[1:]],
+        claimed=claimed_from_rows(rows[1:]),
         clock=head[11],
         paused=frozenset(decode(head[12]) or ()),
         lost=frozenset(JobId(int(job)) for job, state in unsettled.items() if state is None),
-        before={JobId(int(job)): states[state] for job, state in unsettled.items() if state is not None},
+        before={JobId(int(job)): STATES[state] for job, state in unsettled.items() if state is not None},
     )
 
 

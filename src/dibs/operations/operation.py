@@ -16,9 +16,11 @@ P = ParamSpec("P")
 
 Row: TypeAlias = tuple[Any, ...]
 Rows: TypeAlias = list[Row]
-Query: TypeAlias = tuple[str, dict[str, Any]]
-Execute: TypeAlias = Callable[[str, dict[str, Any]], Rows]
-AsyncExecute: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[Rows]]
+Values: TypeAlias = Any
+"""Of a text to execute: by name; or, for a text to execute once for each of many rows, a list of those."""
+Query: TypeAlias = tuple[str, Values]
+Execute: TypeAlias = Callable[[str, Values], Rows]
+AsyncExecute: TypeAlias = Callable[[str, Values], Awaitable[Rows]]
 Queries: TypeAlias = Generator[Query, Rows, T]
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from dibs.job import LEVELS, STATES, Claimed, Job, JobId
-from dibs.operations.operation import Row
+from dibs.operations.operation import Row, Rows
 from dibs.payload import decode
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -53,9 +53,9 @@ def job_from_row(row: Row) -> Job:
 
 
 # id, token, type, queue, payload, attempts, max_attempts, rank, run_at, crashes, finishing, then three of the head row
-def claimed_from_row(row: Row) -> Claimed:
-    """A job in our hands."""
-    return Claimed(*row[:11])
+def claimed_from_rows(rows: Rows) -> list[Claimed]:
+    """Jobs in our hands."""
+    return [Claimed._make(row[:11]) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)

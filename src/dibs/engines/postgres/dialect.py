@@ -6,7 +6,7 @@ not. JSON has no raw newline, so documents joined by newlines need no escaping.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,25 +20,30 @@ class PostgresDialect(Dialect):
     def __init__(self, schema: str) -> None:
         super().__init__(__package__, f'"{schema}".', _percent)
 
-    def encode(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Lists become array literals, tables one parameter for each column."""
+    def encode(self, values: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
+        """Lists become array literals, tables one parameter for each column that is used."""
         encoded: dict[str, Any] = {}
         for name, value in values.items():
             match value:
+                case Table(columns) if f"{name}_{columns[0]}" in used:
+                    encoded.update(_columns(name, value))
+                case _ if name not in used:
+                    pass
                 case bytes():
                     encoded[name] = value.decode()
                 case list():
                     encoded[name] = array(value)
-                case Table(columns, rows, documents):
-                    for column, items in zip(
-                        columns, zip(*rows, strict=True) if rows else [()] * len(columns), strict=True
-                    ):
-                        encoded[f"{name}_{column}"] = lines(items) if column in documents else array(items)
                 case Documents(items):
                     encoded[name] = b"\n".join([item or b"" for item in items]).decode()
                 case _:
                     encoded[name] = value
         return encoded
+
+
+def _columns(name: str, table: Table) -> Iterator[tuple[str, str | None]]:
+    columns = zip(*table.rows, strict=True) if table.rows else [()] * len(table.columns)
+    for column, items in zip(table.columns, columns, strict=True):
+        yield f"{name}_{column}", lines(items) if column in table.documents else array(items)
 
 
 def array(items: Sequence[Any]) -> str:

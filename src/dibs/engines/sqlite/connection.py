@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from dibs.engines.dialect import Dialect
 from dibs.engines.sqlite.errors import BUSY, translate
 from dibs.errors import DatabaseMissing, NotADatabase, ReadOnlyDatabase, UnsafeFileSystem
-from dibs.operations.operation import Operation, Rows, run
+from dibs.operations.operation import Operation, Rows, Values, run
 
 T = TypeVar("T")
 
@@ -84,8 +84,11 @@ class SqliteConnection:
             with self.writing(within):
                 return run(self.execute, self.dialect.speak(operation))
 
-    def execute(self, sql: str, values: dict[str, Any]) -> Rows:
-        """One step."""
+    def execute(self, sql: str, values: Values) -> Rows:
+        """One step, or one for each of many rows."""
+        if not isinstance(values, dict):
+            self.raw.executemany(sql, values)
+            return []
         return self.raw.execute(sql, values).fetchall()  # type: ignore[no-any-return]  # sqlite3 has no types here
 
     @contextmanager

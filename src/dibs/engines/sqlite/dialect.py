@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from dibs.engines.dialect import Dialect
-from dibs.operations.operation import Documents, Table
+from dibs.operations.operation import Documents, Row, Table
 
 _encode = msgspec.json.Encoder(enc_hook=lambda value: _plain(value)).encode
 
@@ -20,17 +20,18 @@ class SqliteDialect(Dialect):
     def __init__(self, prefix: str = "dibs_") -> None:
         super().__init__(__package__, prefix)
 
-    def encode(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Lists and tables become JSON, for json_each."""
+    def encode(self, values: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
+        """Lists, pairs and tables become JSON, for json_each."""
         encoded: dict[str, Any] = {}
-        for name, value in values.items():
+        for name in used:
+            value = values[name]
             match value:
                 case bytes():
                     encoded[name] = value.decode()
-                case list():
+                case list() | dict():
                     encoded[name] = _encode(value).decode()
-                case Table(_, rows, documents):
-                    encoded[name] = _encode(_texts(rows) if documents else rows).decode()
+                case Table():
+                    encoded[name] = _encode(self.records(value)).decode()
                 case Documents(items):
                     encoded[name] = "[" + b",".join([item or b"null" for item in items]).decode() + "]"
                 case datetime():
@@ -39,15 +40,17 @@ class SqliteDialect(Dialect):
                     encoded[name] = value
         return encoded
 
+    def records(self, table: Table) -> Sequence[Row]:
+        """Documents become texts: SQLite would store bytes as a blob."""
+        if not table.documents:
+            return table.rows
+        return [tuple([_plain(item) for item in row]) for row in table.rows]
+
 
 def micros(moment: datetime) -> int:
     """Microseconds since 1970, exactly."""
     whole = int(moment.timestamp() // 1)
     return whole * 1_000_000 + moment.microsecond
-
-
-def _texts(rows: Any) -> list[list[Any]]:
-    return [[_plain(item) for item in row] for row in rows]
 
 
 def _plain(value: Any) -> Any:

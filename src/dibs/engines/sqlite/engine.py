@@ -60,12 +60,17 @@ class SqliteEngine(Engine):
     def connection(self, role: str) -> SqliteConnection:
         """The connection of a role, opened on first use, after the schema is known to fit."""
         with self._lock:
-            if not self._ready:
-                self._ensure()
-                self._ready = True
+            self.ready()
             if role not in self._connections:
                 self._connections[role] = SqliteConnection(self.place, self.dialect, self.deadline)
             return self._connections[role]
+
+    def ready(self) -> None:
+        """See, once, that the schema fits; a new file is migrated."""
+        with self._lock:
+            if not self._ready:
+                self._ensure()
+                self._ready = True
 
     async def in_thread(self, role: str, act: Callable[[], T]) -> T:
         """Run on the thread of a role; when the caller is cancelled the work still ends cleanly."""

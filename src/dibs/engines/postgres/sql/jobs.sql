@@ -53,16 +53,17 @@ left join dibs.unique_keys k on k.type = w.type and k.key = w.key
 order by w.n;
 
 -- name: get
-select j.id, j.type, j.queue, j.payload, case when j.held then 6 else j.state end, j.rank, j.attempts, j.max_attempts, null::jsonb, j.failures,
-  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, null::timestamptz
+-- JSON as text: on the caller's own connection the driver would read it in a way of its own.
+select j.id, j.type, j.queue, j.payload::text, case when j.held then 6 else j.state end, j.rank, j.attempts, j.max_attempts, null::text, j.failures::text,
+  j.progress::text, j.tags::text, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, null::timestamptz
 from dibs.jobs j left join dibs.worker_names n on n.id = j.worker >> 20 where j.id = any (:ids::bigint[])
 union all
-select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, null, j.failures,
-  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at
+select j.id, j.type, j.queue, j.payload::text, j.state, j.rank, j.attempts, j.max_attempts, null, j.failures::text,
+  j.progress::text, j.tags::text, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at
 from dibs.dead j left join dibs.worker_names n on n.id = j.worker >> 20 where j.id = any (:ids::bigint[])
 union all
-select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, j.result, j.failures,
-  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at
+select j.id, j.type, j.queue, j.payload::text, j.state, j.rank, j.attempts, j.max_attempts, j.result::text, j.failures::text,
+  j.progress::text, j.tags::text, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at
 from dibs.history j left join dibs.worker_names n on n.id = j.worker >> 20 where j.id = any (:ids::bigint[]);
 
 -- name: page_floor
@@ -123,12 +124,14 @@ told as materialized (
 select id from gone where (select count(*) from freed) + (select count(*) from told) >= 0;
 
 -- name: retry
--- Back from the dead, attempts and crashes anew, if the unique key can be had again.
+-- Back from the dead, attempts and crashes anew, if the unique key can be had again: one of each key, its holder first.
 with wanted as materialized (
   select * from dibs.dead where id = any (:ids::bigint[]) order by id for update),
 retaken as (
   insert into dibs.unique_keys as k (type, key, job)
-  select type, unique_key, id from wanted where unique_key is not null
+  select distinct on (w.type, w.unique_key) w.type, w.unique_key, w.id
+  from wanted w left join dibs.unique_keys h on h.type = w.type and h.key = w.unique_key and h.until > statement_timestamp()
+  where w.unique_key is not null order by w.type, w.unique_key, h.job is not distinct from w.id desc, w.id
   on conflict (type, key) do update set job = excluded.job, until = null
   where k.job = excluded.job or k.until <= statement_timestamp()
   returning job),

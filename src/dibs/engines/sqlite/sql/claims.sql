@@ -2,25 +2,27 @@
 -- no other writer comes between them: a claim picks, marks and reads back, and needs no RETURNING (SQLite 3.24 will do).
 
 -- name: turn
--- 1. Finished jobs go to history, failed ones to dead.
+-- 1. Write-backs that will change nothing: settled before, or lost.
 -- when settles
-delete from temp.dibs_done;
--- when settles
-delete from temp.dibs_back;
--- when done
-insert into temp.dibs_done (id, state, days, result, failure, hook_error, type, unique_key, unique_for)
-select j.id, json_extract(d.value, '$[2]'), json_extract(d.value, '$[3]'), json_extract(d.value, '$[4]'), json_extract(d.value, '$[5]'),
-  json_extract(d.value, '$[6]'), j.type, j.unique_key, j.unique_for
-from json_each(:done) d cross join dibs.jobs j
-  on j.id = json_extract(d.value, '$[0]') and j.token = json_extract(d.value, '$[1]') and j.held = 1
-where true on conflict do nothing;
--- when done
+delete from temp.dibs_unsettled;
+-- when leases
+insert into temp.dibs_unsettled (id, token)
+select cast(d.key as integer), d.value from json_each(:leases) d
+where not exists (select 1 from dibs.jobs j where j.id = cast(d.key as integer) and j.token = d.value and j.held = 1);
+-- 2. Finished jobs go to history, failed ones to dead. `special` tells those that are not plainly successful.
+-- when leases
+delete from temp.dibs_special;
+-- each special
+insert or ignore into temp.dibs_special (id, token, state, days, result, failure, hook_error) values (?, ?, ?, ?, ?, ?, ?);
+-- when leases
 insert into dibs.history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, rank, state,
   attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result)
-select j.id, j.run_at, j.created_at, j.claimed_at, c.now, c.now + d.days * 86400000000, j.worker, j.token, j.rank, d.state,
-  j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.payload, j.tags, j.progress, j.failures, d.result
-from dibs.clock c cross join temp.dibs_done d cross join dibs.jobs j on j.id = d.id where d.state = 3;
--- when done
+select j.id, j.run_at, j.created_at, j.claimed_at, c.now, c.now + coalesce(s.days, :days) * 86400000000, j.worker, j.token, j.rank, 3,
+  j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.payload, j.tags, j.progress, j.failures, s.result
+from dibs.clock c cross join json_each(:leases) d
+cross join dibs.jobs j on j.id = cast(d.key as integer) and j.token = d.value and j.held = 1
+left join temp.dibs_special s on s.id = j.id where coalesce(s.state, 3) = 3;
+-- when special
 insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, rank, state,
   attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error)
 select j.id, j.run_at, j.created_at, j.claimed_at, c.now, j.worker, j.token, j.rank, d.state,
@@ -29,22 +31,32 @@ select j.id, j.run_at, j.created_at, j.claimed_at, c.now, j.worker, j.token, j.r
     case when json_array_length(j.failures) >= 10 then json_remove(j.failures, '$[0]') else coalesce(j.failures, '[]') end,
     '$[' || min(coalesce(json_array_length(j.failures), 0), 9) || ']',
     json_set(d.failure, '$.started_at', j.claimed_at / 1e6, '$.finished_at', c.now / 1e6)) end, d.hook_error
-from dibs.clock c cross join temp.dibs_done d cross join dibs.jobs j on j.id = d.id where d.state <> 3;
--- when done
+from dibs.clock c cross join temp.dibs_special d
+cross join dibs.jobs j on j.id = d.id and j.token = d.token and j.held = 1 where d.state <> 3;
+-- when leases
 delete from dibs.unique_keys where (type, key, job) in (
-  select type, unique_key, id from temp.dibs_done where unique_key is not null and unique_for is null);
--- when done
-update dibs.unique_keys set until = (select now from dibs.clock) + (select unique_for from temp.dibs_done d where d.id = job) * 1000000
-where (type, key, job) in (select type, unique_key, id from temp.dibs_done where unique_key is not null and unique_for is not null);
--- when done
-delete from dibs.jobs where id in (select id from temp.dibs_done);
--- 2. Others go back to waiting: 1 retry, 2 snooze, 3 release, 4 finish (to be claimed once more only to be finished).
+  select j.type, j.unique_key, j.id from (select 1 from dibs.unique_keys limit 1) cross join json_each(:leases) d
+  cross join dibs.jobs j on j.id = cast(d.key as integer) and j.token = d.value and j.held = 1
+  where j.unique_key is not null and j.unique_for is null);
+-- when leases
+update dibs.unique_keys set until = (select now from dibs.clock) + (select unique_for from dibs.jobs j where j.id = job) * 1000000
+where (type, key, job) in (
+  select j.type, j.unique_key, j.id from (select 1 from dibs.unique_keys limit 1) cross join json_each(:leases) d
+  cross join dibs.jobs j on j.id = cast(d.key as integer) and j.token = d.value and j.held = 1
+  where j.unique_key is not null and j.unique_for is not null);
+-- when leases
+delete from dibs.jobs where id in (select cast(d.key as integer) from json_each(:leases) d)
+  and id not in (select u.id from temp.dibs_unsettled u);
+-- 3. Others go back to waiting: 1 retry, 2 snooze, 3 release, 4 finish (to be claimed once more only to be finished).
 -- when back
-insert into temp.dibs_back (id, way, delay, failure)
-select j.id, json_extract(b.value, '$[2]'), json_extract(b.value, '$[3]'), json_extract(b.value, '$[4]')
-from json_each(:back) b cross join dibs.jobs j
-  on j.id = json_extract(b.value, '$[0]') and j.token = json_extract(b.value, '$[1]') and j.held = 1
-where true on conflict do nothing;
+delete from temp.dibs_back;
+-- each back
+insert or ignore into temp.dibs_back (id, token, way, delay, failure) values (?, ?, ?, ?, ?);
+-- when back
+insert or ignore into temp.dibs_unsettled (id, token) select id, token from temp.dibs_back b
+where not exists (select 1 from dibs.jobs j where j.id = b.id and j.token = b.token and j.held = 1);
+-- when back
+delete from temp.dibs_back where id in (select id from temp.dibs_unsettled);
 -- when back
 update dibs.jobs set
   held = 0, worker = null,
@@ -65,20 +77,18 @@ update dibs.jobs set
     json_set((select failure from temp.dibs_back b where b.id = dibs.jobs.id),
       '$.started_at', claimed_at / 1e6, '$.finished_at', (select now from dibs.clock) / 1e6)) end
 where id in (select id from temp.dibs_back);
--- 3. The head row: the clock, the paused queues, and what became of write-backs that changed nothing:
+-- 4. The head row: the clock, the paused queues, and what became of write-backs that changed nothing:
 --    {"job id": the state that the same token left, or null when lost}.
 select null, null, null, null, null, null, null, null, null, null, null, c.now,
   (select case when count(*) > 0 then json_group_array(name) end from dibs.queues where paused),
-  case when :settles > 0 and (select count(*) from temp.dibs_done) + (select count(*) from temp.dibs_back) < :settles then (
+  case when :settles > 0 and exists (select 1 from temp.dibs_unsettled) then (
     select json_group_object(u.id, coalesce(
       (select h.state from dibs.history h where h.id = u.id and h.token = u.token),
       (select g.state from dibs.dead g where g.id = u.id and g.token = u.token),
       (select j.state from dibs.jobs j where j.id = u.id and j.token = u.token and j.held = 0)))
-    from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as token from json_each(:done)
-          union all select json_extract(value, '$[0]'), json_extract(value, '$[1]') from json_each(:back)) u
-    where u.id not in (select id from temp.dibs_done) and u.id not in (select id from temp.dibs_back)) end
+    from temp.dibs_unsettled u) end
 from dibs.clock c;
--- 4. The claim. One element of ranges per range (queue, rank), in the order wanted: the loops run in the order written.
+-- 5. The claim. One element of ranges per range (queue, rank), in the order wanted: the loops run in the order written.
 -- when limit
 delete from temp.dibs_picked;
 -- when suspects

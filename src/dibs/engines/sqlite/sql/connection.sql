@@ -2,8 +2,9 @@
 
 -- name: temporary
 create temp table if not exists dibs_picked (place integer primary key, id integer not null);
-create temp table if not exists dibs_done (
-  id integer primary key, state integer, days integer, result text, failure text, hook_error text, type text, unique_key text, unique_for real);
-create temp table if not exists dibs_back (id integer primary key, way integer, delay real, failure text);
+create temp table if not exists dibs_unsettled (id integer primary key, token integer not null);
+create temp table if not exists dibs_special (
+  id integer primary key, token integer, state integer, days integer, result text, failure text, hook_error text);
+create temp table if not exists dibs_back (id integer primary key, token integer, way integer, delay real, failure text);
 create temp table if not exists dibs_listed (
   id integer primary key, number integer, worker text, type text, unique_key text, unique_for real);

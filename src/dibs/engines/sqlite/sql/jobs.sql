@@ -34,13 +34,14 @@ where w.key in (select min(f.key) from json_each(:jobs) f group by json_extract(
 -- The rows just added are the last changes() ones: SQLite has one writer.
 insert into dibs.unique_keys (type, key, job)
 select type, unique_key, id from dibs.jobs where id > last_insert_rowid() - changes() and id <= last_insert_rowid();
+-- With no change last_insert_rowid() is somebody else's.
 select w.key + 1, k.job,
-  k.job > last_insert_rowid() - changes()
+  j.id is not null
     and w.key in (select min(f.key) from json_each(:jobs) f group by json_extract(f.value, '$[2]'), json_extract(f.value, '$[8]')),
   j.created_at, j.run_at
 from json_each(:jobs) w
 cross join dibs.unique_keys k on k.type = json_extract(w.value, '$[2]') and k.key = json_extract(w.value, '$[8]')
-left join dibs.jobs j on j.id = k.job
+left join dibs.jobs j on j.id = k.job and changes() > 0 and j.id > last_insert_rowid() - changes()
 order by w.key;
 
 -- name: get
@@ -112,13 +113,14 @@ delete from dibs.jobs where id in (select id from temp.dibs_listed);
 select id from temp.dibs_listed;
 
 -- name: retry
--- Back from the dead, attempts and crashes anew, if the unique key can be had again.
+-- Back from the dead, attempts and crashes anew, if the unique key can be had again: one of each key, its holder first.
 delete from temp.dibs_listed;
 insert into temp.dibs_listed (id, type, unique_key, number)
 select d.id, d.type, d.unique_key, d.unique_key is null from json_each(:ids) i cross join dibs.dead d on d.id = i.value where true
 on conflict do nothing;
 delete from dibs.unique_keys where (type, key) in (select type, unique_key from temp.dibs_listed where unique_key is not null)
-  and (until <= (select now from dibs.clock) or job in (select id from temp.dibs_listed));
+  and until <= (select now from dibs.clock);
+update dibs.unique_keys set until = null where (type, key, job) in (select type, unique_key, id from temp.dibs_listed);
 insert into dibs.unique_keys (type, key, job)
 select type, unique_key, id from temp.dibs_listed where unique_key is not null order by id
 on conflict do nothing;

@@ -10,15 +10,15 @@ select 'none';
 select id from dibs.history where expires < (select now from dibs.clock) order by id limit :limit;
 
 -- name: forget_history
+select id from dibs.history where id in (select value from json_each(:ids));
 delete from dibs.history where id in (select value from json_each(:ids));
-select value from json_each(:ids);
 
 -- name: expired_dead
 select id from dibs.dead where finished_at < (select now from dibs.clock) - :days * 86400000000 order by id limit :limit;
 
 -- name: forget_dead
+select id from dibs.dead where id in (select value from json_each(:ids));
 delete from dibs.dead where id in (select value from json_each(:ids));
-select value from json_each(:ids);
 
 -- name: prune_keys
 delete from temp.dibs_listed;
