@@ -65,7 +65,7 @@ class Patience:
                 f"The database did not answer whether {self.operation.name!r} was committed ({error}). "
                 "The job may or may not be there. With a unique_key it is safe to repeat, and then I do that for you."
             ) from error
-        if not isinstance(error, Conflict | ConnectionLost | Unreachable):
+        if not isinstance(error, Conflict | ConnectionLost | Unreachable) or not self.operation.restartable():
             raise error
         if isinstance(error, Unreachable) and not self.reached:
             raise error  # never seen this server: a wrong URL is likelier than an outage

@@ -10,7 +10,7 @@ from typing import Any
 
 from dibs.errors import InvalidOption, JobNotFound, LeaseLost, NotRetryable, UniqueKeyHeld
 from dibs.job import FINAL, Job, JobId, JobState, Lease, NewJob
-from dibs.operations.operation import Conversation, Documents, Row, Statement, Table, operation
+from dibs.operations.operation import Conversation, Documents, Operation, Row, Statement, Table, operation
 from dibs.operations.rows import job_from_row, moment
 from dibs.payload import decode
 
@@ -84,9 +84,29 @@ def add_keyed(jobs: Sequence[NewJob]) -> Conversation[list[Added]]:
     return [found[n] for n in range(len(jobs))]
 
 
-@operation(repeatable=False, atomic=True)
-def add_many(jobs: Iterable[NewJob]) -> Conversation[list[JobId]]:
+class _Source:
+    """Where new jobs come from; an iterator can be read only once."""
+
+    def __init__(self, jobs: Iterable[NewJob]) -> None:
+        self.jobs, self.begun = jobs, False
+
+    def __iter__(self) -> Iterator[NewJob]:
+        self.begun = True
+        return iter(self.jobs)
+
+    def complete(self) -> bool:
+        return not self.begun or iter(self.jobs) is not self.jobs
+
+
+def add_many(jobs: Iterable[NewJob]) -> Operation[list[JobId]]:
     """Add any number of jobs, read in chunks; their ids in order."""
+    source = _Source(jobs)
+    return Operation(
+        lambda: _add_many(source), "add_many", repeatable=False, atomic=True, reads=False, restartable=source.complete
+    )
+
+
+def _add_many(jobs: Iterable[NewJob]) -> Conversation[list[JobId]]:
     ids: list[JobId] = []
     ranges: dict[tuple[str, int], NewJob] = {}
     for keyed, chunk in _chunks(jobs):

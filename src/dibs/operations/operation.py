@@ -56,21 +56,26 @@ class Operation(Generic[T]):
     """A conversation that can be started, and started anew when the first try was cut off.
 
     `repeatable`: done twice it does no harm. `atomic`: its statements must commit together. `reads`: it writes nothing.
+    `restartable`: it has everything that it needs to begin anew.
     """
 
-    __slots__ = ("atomic", "name", "reads", "repeatable", "start")
+    __slots__ = ("atomic", "name", "reads", "repeatable", "restartable", "start")
 
     def __init__(
-        self, start: Callable[[], Conversation[T]], name: str, *, repeatable: bool, atomic: bool, reads: bool
+        self,
+        start: Callable[[], Conversation[T]],
+        name: str,
+        *,
+        repeatable: bool,
+        atomic: bool,
+        reads: bool,
+        restartable: Callable[[], bool] = lambda: True,
     ) -> None:
         self.start, self.name, self.repeatable, self.atomic, self.reads = start, name, repeatable, atomic, reads
+        self.restartable = restartable
 
     def __iter__(self) -> Conversation[T]:
         return self.start()
-
-    def once(self) -> Operation[T]:
-        """The same, but not to be repeated."""
-        return Operation(self.start, self.name, repeatable=False, atomic=self.atomic, reads=self.reads)
 
 
 def operation(

@@ -1,0 +1,139 @@
+"""`make mutate`: apply each breakage to a copy of the tree, run the tests meant for it, and fail unless all are caught.
+
+python -m mutations              every breakage
+python -m mutations token        those whose name contains a word
+python -m mutations --list       their names
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+from rich.console import Console
+from rich.table import Table
+
+from mutations.breakage import Breakage
+from mutations.catalogue import BREAKAGES
+from tests.servers import Leash, Server, installations
+
+ROOT = Path(__file__).resolve().parent.parent
+COPIED = ("src", "tests", "docs", "pyproject.toml", "README.md")
+AT_ONCE = 2
+PATIENCE = 300
+PASSED, FAILED = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the tests said of one breakage."""
+
+    breakage: Breakage
+    code: int
+    seconds: float
+    said: str
+
+    @property
+    def caught(self) -> bool:
+        """A test failed. (No test at all, or a broken test run, catches nothing.)"""
+        return self.code == FAILED
+
+
+def copy_tree(target: Path) -> Path:
+    """Everything that the tests need, to be broken at will."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif source.exists():
+            shutil.copy(source, target / name)
+    return target
+
+
+def run_tests(tree: Path, tests: Sequence[str], engine: str, server: str) -> subprocess.CompletedProcess[str]:
+    """The tests in a copy, on its own sources, stopping at the first failure."""
+    chosen = {"postgres": ["-k", "postgres-url"], "sqlite": ["-k", "sqlite and not classic"]}.get(engine, [])
+    environment = os.environ | {
+        "PYTHONPATH": str(tree / "src"),
+        "DIBS_TEST_URL": server,
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *chosen, *tests]
+    return subprocess.run(
+        command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+
+
+def judge(breakage: Breakage, trees: SimpleQueue[Path], server: str) -> Verdict:
+    """Break a copy, run its tests, mend it."""
+    tree = trees.get()
+    began = time.monotonic()
+    try:
+        breakage.apply(tree)
+        ended = run_tests(tree, breakage.tests, breakage.engine, server)
+    finally:
+        breakage.undo(tree, ROOT)
+        trees.put(tree)
+    return Verdict(breakage, ended.returncode, time.monotonic() - began, ended.stdout + ended.stderr)
+
+
+def first_failure(verdict: Verdict) -> str:
+    """The test that noticed, by its name."""
+    failures = [line for line in verdict.said.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failures[0].split(" ")[1].rpartition("/")[2] if failures else ""
+
+
+def report(console: Console, verdicts: Sequence[Verdict]) -> None:
+    """One line for each breakage."""
+    table = Table("breakage", "", "noticed by", "s", title="breakages")
+    for verdict in verdicts:
+        mark = "[green]caught[/]" if verdict.caught else f"[bold red]NOT CAUGHT[/] (pytest exited {verdict.code})"
+        table.add_row(verdict.breakage.name, mark, first_failure(verdict), f"{verdict.seconds:.0f}")
+    console.print(table)
+
+
+def main() -> int:
+    """Whole tests first, broken ones after."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    chosen = [each for each in BREAKAGES if not options.words or any(word in each.name for word in options.words)]
+    if options.list:
+        print("\n".join(each.name for each in chosen))
+        return 0
+    console = Console(width=150)
+    with Leash.hold() as leash, tempfile.TemporaryDirectory(prefix="dibs-mutate-") as folder:
+        server = Server.create(installations()["postgres18"], leash, name="mutate").url()
+        trees: SimpleQueue[Path] = SimpleQueue()
+        for number in range(AT_ONCE):
+            trees.put(copy_tree(Path(folder) / str(number)))
+        return _judge_all(console, chosen, trees, server)
+
+
+def _judge_all(console: Console, chosen: Sequence[Breakage], trees: SimpleQueue[Path], server: str) -> int:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        verdicts = []
+        for verdict in pool.map(lambda each: judge(each, trees, server), chosen):
+            console.print(f"{'caught' if verdict.caught else 'NOT CAUGHT':<10} {verdict.breakage.name}")
+            verdicts.append(verdict)
+    report(console, verdicts)
+    missed = [verdict for verdict in verdicts if not verdict.caught]
+    for verdict in missed:
+        console.print(f"\n[bold]{verdict.breakage.name}[/]\n" + verdict.said[-2000:])
+    console.print(f"{len(verdicts) - len(missed)} passed, {len(missed)} failed")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

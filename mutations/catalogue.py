@@ -1,0 +1,426 @@
+"""The breakages of `make mutate`: of the SQL of both engines, and of the rules in Python."""
+
+from __future__ import annotations
+
+from mutations.breakage import Breakage, Edit
+
+SCHEMA = "src/dibs/engines/postgres/migrations/0001_initial.sql"
+PG = "src/dibs/engines/postgres/sql"
+LITE = "src/dibs/engines/sqlite/sql"
+TESTS = "tests/conformance/test_"
+
+
+def postgres(name: str, old: str, new: str, *tests: str, file: str = SCHEMA) -> Breakage:
+    """A breakage of PostgreSQL's SQL."""
+    return Breakage(f"postgres: {name}", (Edit(file, old, new),), tuple(tests), "postgres")
+
+
+def sqlite(name: str, old: str, new: str, *tests: str, file: str = f"{LITE}/claims.sql") -> Breakage:
+    """A breakage of SQLite's SQL."""
+    return Breakage(f"sqlite: {name}", (Edit(file, old, new),), tuple(tests), "sqlite")
+
+
+def rule(name: str, file: str, old: str, new: str, *tests: str, engine: str = "") -> Breakage:
+    """A breakage of a rule in Python."""
+    return Breakage(f"rule: {name}", (Edit(f"src/dibs/{file}", old, new),), tuple(tests), engine)
+
+
+FENCE = f"{TESTS}fencing.py"
+CLAIMS = f"{TESTS}claims.py"
+RECOVERY = f"{TESTS}recovery.py"
+KEYS = f"{TESTS}keys.py"
+JOBS = f"{TESTS}jobs.py"
+
+FENCES = [
+    postgres(
+        "a finished job settles without its token",
+        "where j.id = any (array[d.id]) and j.token = d.token and j.held\n      returning j.*, d.state",
+        "where j.id = any (array[d.id]) and j.held\n      returning j.*, d.state",
+        FENCE,
+    ),
+    postgres(
+        "a job goes back to waiting without its token",
+        "where j.id = any (array[d.id]) and j.token = d.token and j.held\n      returning j.id, j.queue",
+        "where j.id = any (array[d.id]) and j.held\n      returning j.id, j.queue",
+        FENCE,
+    ),
+    postgres(
+        "progress without the token",
+        "where id = :id::bigint and token = :token::bigint and held returning id",
+        "where id = :id::bigint and held returning id",
+        FENCE,
+        file=f"{PG}/jobs.sql",
+    ),
+    postgres(
+        "a beat does not compare tokens",
+        "where j.id = any (array[h.id]) and j.token = h.token and j.held);",
+        "where j.id = any (array[h.id]) and j.held);",
+        FENCE,
+        file=f"{PG}/workers.sql",
+    ),
+    postgres(
+        "a settle does not ask whether the job is held",
+        "where j.id = any (array[d.id]) and j.token = d.token and j.held\n      returning j.*, d.state",
+        "where j.id = any (array[d.id]) and j.token = d.token\n      returning j.*, d.state",
+        FENCE,
+    ),
+    postgres(
+        "the token is the number of the attempt",
+        "token = nextval('dibs.token') << 20 | floor(random() * 1048576)::bigint,",
+        "token = attempts + 1,",
+        FENCE,
+    ),
+    postgres(
+        "the token is a bare counter",
+        "nextval('dibs.token') << 20 | floor(random() * 1048576)::bigint,",
+        "nextval('dibs.token') << 20,",
+        FENCE,
+    ),
+    postgres(
+        "recovery keeps the token",
+        "      held = false, worker = null, token = null, state = 1, crashes = j.crashes + 1,\n      finishing",
+        "      held = false, worker = null, state = 1, crashes = j.crashes + 1,\n      finishing",
+        FENCE,
+        RECOVERY,
+    ),
+    postgres(
+        "a settle sent twice is taken for a lost one",
+        "    (select h.state from dibs.history h where h.id = d.id and h.token = d.token limit 1),\n",
+        "    null,\n",
+        FENCE,
+    ),
+    sqlite(
+        "a finished job goes to history without its token",
+        "cross join dibs.jobs j on j.id = cast(d.key as integer) and j.token = d.value and j.held = 1\nleft join",
+        "cross join dibs.jobs j on j.id = cast(d.key as integer) and j.held = 1\nleft join",
+        FENCE,
+    ),
+    sqlite(
+        "whether a lease is lost is asked without its token",
+        "where not exists (select 1 from dibs.jobs j where j.id = cast(d.key as integer) and j.token = d.value and j.held = 1);",
+        "where not exists (select 1 from dibs.jobs j where j.id = cast(d.key as integer) and j.held = 1);",
+        FENCE,
+    ),
+    sqlite(
+        "a job goes back to waiting without its token",
+        "where not exists (select 1 from dibs.jobs j where j.id = b.id and j.token = b.token and j.held = 1);",
+        "where not exists (select 1 from dibs.jobs j where j.id = b.id and j.held = 1);",
+        FENCE,
+    ),
+    sqlite(
+        "progress without the token",
+        "update dibs.jobs set progress = :progress where id = :id and token = :token and held = 1;\n"
+        "select id from dibs.jobs where id = :id and token = :token and held = 1;",
+        "update dibs.jobs set progress = :progress where id = :id and held = 1;\n"
+        "select id from dibs.jobs where id = :id and :token and held = 1;",
+        FENCE,
+        file=f"{LITE}/jobs.sql",
+    ),
+    sqlite(
+        "the token is a bare counter",
+        "token = ((coalesce(token, 0) >> 20) + 1) << 20 | (random() & 1048575),",
+        "token = ((coalesce(token, 0) >> 20) + 1) << 20,",
+        FENCE,
+    ),
+]
+
+CLAIMING = [
+    postgres(
+        "a claim that does not lock what it picks",
+        "order by run_at, id limit _n for no key update skip locked) j",
+        "order by run_at, id limit _n) j",
+        CLAIMS,
+    ),
+    postgres(
+        "a claim waits for locked jobs",
+        "order by run_at, id limit _n for no key update skip locked) j",
+        "order by run_at, id limit _n for no key update) j",
+        CLAIMS,
+    ),
+    postgres(
+        "a claim does not lock its worker's row",
+        "(select count(*) from picked) > 0 for key share skip locked),",
+        "(select count(*) from picked) > 0),",
+        RECOVERY,
+    ),
+    postgres(
+        "a worker without a row claims",
+        "from picked where j.ctid = picked.tid and exists (select from alive)",
+        "from picked where j.ctid = picked.tid and (select count(*) from alive) >= 0",
+        CLAIMS,
+    ),
+    postgres(
+        "suspects without a limit",
+        "order by run_at, id limit 1 for no key update skip locked) j\n    where _suspects > 0 and r.rank < 10",
+        "order by run_at, id limit _n for no key update skip locked) j\n    where _suspects > 0 and r.rank < 10",
+        CLAIMS,
+    ),
+    postgres(
+        "a paused queue is claimed from",
+        'where q.name = r.queue collate "C" and q.paused)\n      limit _n - (select',
+        'where q.name = r.queue collate "C" and q.paused and false)\n      limit _n - (select',
+        CLAIMS,
+    ),
+    postgres(
+        "the claim index knows what is held, so that a claim is no HOT update",
+        "create index claim_order on dibs.jobs (queue, rank, run_at, id);",
+        "create index claim_order on dibs.jobs (queue, rank, run_at, id, held);",
+        CLAIMS,
+    ),
+    postgres(
+        "a settle that forgets history",
+        "      from gone where outcome = 3),",
+        "      from gone where outcome = 33),",
+        CLAIMS,
+    ),
+    postgres(
+        "a snooze uses an attempt",
+        "attempts = j.attempts - case when d.way in (2, 3) and j.finishing = 0 then 1 else 0 end,",
+        "attempts = j.attempts - case when d.way = 3 and j.finishing = 0 then 1 else 0 end,",
+        CLAIMS,
+    ),
+    postgres(
+        "a job handed back loses its place",
+        "run_at = case d.way when 3 then j.run_at else",
+        "run_at = case d.way when 33 then j.run_at else",
+        CLAIMS,
+    ),
+    postgres(
+        "a retry into the last attempt stays plain",
+        "when d.way = 4 or j.attempts - (d.way = 2)::int >= j.max_attempts - 1 then",
+        "when d.way = 4 then",
+        CLAIMS,
+    ),
+    postgres(
+        "finishing counts as an attempt",
+        "attempts = attempts + (finishing = 0)::int, finishing",
+        "attempts = attempts + 1, finishing",
+        CLAIMS,
+    ),
+    postgres(
+        "a missing partition fails a settle",
+        "create table dibs.history_rest partition of dibs.history default;",
+        "create table dibs.history_rest (like dibs.history);",
+        f"{TESTS}retention.py",
+    ),
+    postgres(
+        "dropping a partition waits behind a dump",
+        "create function dibs.drop_partition_1(_today date) returns text language plpgsql set lock_timeout = '100ms' as",
+        "create function dibs.drop_partition_1(_today date) returns text language plpgsql set lock_timeout = '20s' as",
+        f"{TESTS}retention.py",
+    ),
+    postgres(
+        "`j.id = d.id` on a queue that keeps up",
+        "where j.id = any (array[d.id]) and j.token = d.token and j.held\n      returning j.*, d.state",
+        "where j.id = d.id and j.token = d.token and j.held\n      returning j.*, d.state",
+        "tests/scenarios/test_plans.py",
+    ),
+    postgres(
+        "a turn that picks before it settles",
+        "begin\n  -- 1. Finished jobs go to history, failed ones to dead.\n",
+        "begin\n"
+        "  perform j.tid from unnest(_queues, _ranks, _ats, _ids) r(queue, rank, at, id) cross join lateral (\n"
+        '    select ctid as tid from dibs.jobs where queue = r.queue collate "C" and rank = r.rank and (run_at, id) > (r.at, r.id)\n'
+        "      and run_at <= statement_timestamp() and not held order by run_at, id limit _n for no key update skip locked) j;\n",
+        "tests/scenarios/test_deadlocks.py",
+    ),
+    sqlite(
+        "a claim begins without the write lock",
+        'self.raw.execute("begin immediate")',
+        'self.raw.execute("begin")',
+        CLAIMS,
+        "tests/scenarios/test_one_job.py",
+        file="src/dibs/engines/sqlite/connection.py",
+    ),
+    sqlite(
+        "ids come back once the table is empty",
+        "id integer primary key autoincrement,",
+        "id integer primary key,",
+        JOBS,
+        file="src/dibs/engines/sqlite/migrations/0001_initial.sql",
+    ),
+    sqlite(
+        "a settle that forgets history",
+        "left join temp.dibs_special s on s.id = j.id where coalesce(s.state, 3) = 3;",
+        "left join temp.dibs_special s on s.id = j.id where coalesce(s.state, 3) = 33;",
+        CLAIMS,
+    ),
+    sqlite(
+        "a worker without a row claims",
+        "where exists (select 1 from dibs.workers where id = :worker)\n  and not exists",
+        "where :worker is not null\n  and not exists",
+        CLAIMS,
+    ),
+]
+
+RECOVERING = [
+    postgres(
+        "a crash costs no attempt",
+        "      held = false, worker = null, token = null, state = 1, crashes = j.crashes + 1,\n      finishing",
+        "      held = false, worker = null, token = null, state = 1, crashes = j.crashes + 1, attempts = j.attempts - 1,\n"
+        "      finishing",
+        RECOVERY,
+    ),
+    postgres(
+        "no suspects",
+        "      rank = j.rank % 10 + 20,\n      run_at",
+        "      rank = j.rank % 10,\n      run_at",
+        RECOVERY,
+    ),
+    postgres("a careless judge", "or (_careful and abs(", "or (_judge > 0 and abs(", RECOVERY),
+    postgres(
+        "a gap does not start trust anew",
+        "when :steady::boolean and clock_timestamp() - beat_at between interval '0' and make_interval(secs => 2 * beat) then",
+        "when :steady::boolean or true then",
+        RECOVERY,
+        file=f"{PG}/workers.sql",
+    ),
+    postgres(
+        "the judge's own clock is not asked",
+        "when :steady::boolean and clock_timestamp()",
+        "when (:steady::boolean or true) and clock_timestamp()",
+        RECOVERY,
+        file=f"{PG}/workers.sql",
+    ),
+    postgres(
+        "a beat in the future is alive",
+        "or (_careful and abs(extract(epoch from clock_timestamp() - w.beat_at)) > w.lease)",
+        "or (_careful and extract(epoch from clock_timestamp() - w.beat_at) > w.lease)",
+        RECOVERY,
+    ),
+    postgres(
+        "recovery waits for a job that is being committed",
+        "where j.held and j.worker >> 20 = any (_dead) order by j.id for no key update skip locked),",
+        "where j.held and j.worker >> 20 = any (_dead) order by j.id for no key update),",
+        RECOVERY,
+    ),
+    postgres(
+        "a worker's row goes although a job carries its name",
+        "delete from dibs.workers w where w.id = any (_dead) and not exists (select from dibs.jobs j where j.held and j.worker >> 20 = w.id)",
+        "delete from dibs.workers w where w.id = any (_dead)",
+        RECOVERY,
+    ),
+    postgres(
+        "handing back does not wait for a claim in flight",
+        "perform from dibs.workers w where w.id = any (_workers) order by w.id for update;",
+        "perform from dibs.workers w where w.id = any (_workers) order by w.id;",
+        RECOVERY,
+    ),
+    postgres(
+        "the last crash leaves nothing to finish",
+        "      finishing = case when j.finishing = 0 and j.attempts >= j.max_attempts then 1 else j.finishing end,\n"
+        "      rank = j.rank % 10 + 20,\n",
+        "      rank = j.rank % 10 + 20,\n",
+        RECOVERY,
+    ),
+    postgres(
+        "those who were silent are recovered although they beat again",
+        "where s.id = w.id and s.beat_at = w.beat_at)",
+        "where s.id = w.id)",
+        RECOVERY,
+    ),
+    sqlite(
+        "a careless judge",
+        "and me.beat_at - me.steady_since >= me.lease * 1000000 and",
+        "and",
+        RECOVERY,
+        file=f"{LITE}/workers.sql",
+    ),
+    sqlite(
+        "no suspects",
+        "  rank = rank % 10 + 20,\n  run_at",
+        "  rank = rank % 10,\n  run_at",
+        RECOVERY,
+        file=f"{LITE}/workers.sql",
+    ),
+    sqlite(
+        "a crash is not counted",
+        "state = 1, crashes = crashes + 1,\n  finishing = case when finishing = 0 and attempts >= max_attempts "
+        "then 1 else finishing end,\n  rank = rank % 10 + 20,\n  run_at",
+        "state = 1, attempts = attempts - 1,\n  rank = rank % 10 + 20,\n  run_at",
+        RECOVERY,
+        file=f"{LITE}/workers.sql",
+    ),
+]
+
+KEYED = [
+    postgres("a final job keeps its unique key", "    if _key_jobs is not null then", "    if false then", KEYS),
+    postgres(
+        "an enqueue locks the key that it meets",
+        "  on conflict do nothing returning type, key, job),",
+        "  on conflict (type, key) do update set key = excluded.key where false returning type, key, job),",
+        KEYS,
+        file=f"{PG}/jobs.sql",
+    ),
+    sqlite(
+        "a final job keeps its unique key",
+        "where j.unique_key is not null and j.unique_for is null);",
+        "where j.unique_key is null and j.unique_for is null);",
+        KEYS,
+    ),
+]
+
+RULES = [
+    rule(
+        "a cursor without looks",
+        "ladder.py",
+        "max((2 * (k & -k) for k in ticks if k % count == index), default=0)",
+        "0",
+        "tests/test_ladder.py",
+    ),
+    rule(
+        "a cursor that only grows",
+        "ladder.py",
+        '"""The claim read this range up to `place`, even if that is further back: never the maximum."""\n',
+        "place = max(place, self.place)\n",
+        "tests/test_ladder.py",
+    ),
+    rule(
+        "a paused queue is taken for one that was read",
+        "ladder.py",
+        "            if key[0] in read.paused:\n                continue",
+        "            if False:\n                continue",
+        "tests/test_ladder.py",
+    ),
+    rule(
+        "a permanent failure is retried",
+        "lifecycle.py",
+        "if not permanent and job.attempts < job.max_attempts:",
+        "if job.attempts < job.max_attempts:",
+        "tests/test_lifecycle.py",
+    ),
+    rule(
+        "the worker's clock instead of the database's",
+        "operations/jobs.py",
+        '        "run_at": job.run_at,\n',
+        '        "run_at": job.run_at or __import__("datetime").datetime.fromtimestamp(\n'
+        '            __import__("time").time() + job.delay, __import__("datetime").UTC\n        ),\n',
+        "tests/conformance/test_clock.py",
+    ),
+    rule(
+        "a claim whose answer was lost is not in doubt",
+        "worker/lane.py",
+        "self.doubt(self.worker, want.number)",
+        "pass",
+        "tests/worker",
+    ),
+    rule(
+        "claims in doubt are not handed back", "worker/heart.py", "            self._hand_back()\n", "", "tests/worker"
+    ),
+    rule(
+        "an enqueue without a key is repeated after a lost answer",
+        "engines/engine.py",
+        "if isinstance(error, ConnectionLost) and not (self.operation.repeatable or self.operation.reads):",
+        "if False:",
+        "tests/engines",
+    ),
+    rule(
+        "a forked process goes on with its parent's connections",
+        "engines/engine.py",
+        "        engine._after_fork()\n",
+        "        pass\n",
+        "tests/engines",
+    ),
+]
+
+BREAKAGES = [*FENCES, *CLAIMING, *RECOVERING, *KEYED, *RULES]
