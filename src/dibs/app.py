@@ -44,6 +44,8 @@ class Dibs:
             self.settings = Settings(**settings)
         except TypeError as error:
             raise ConfigError(f"Unknown setting: {error}") from None
+        except InvalidOption as error:
+            raise ConfigError(f"The setting {error}") from None
         self.url = database_url(url)
         self.engine: Engine = open_engine(self.url, self.settings)
         self.tasks: dict[str, Declared] = {}
@@ -310,7 +312,10 @@ class Task(Generic[P, R]):
 
 
 def _new_jobs(calls: Iterable[Call]) -> Iterator[NewJob]:
-    return (call.job for call in calls)
+    for call in calls:
+        if not isinstance(call, Call):
+            raise InvalidOption("calls", f"must be made by task.call(...), not {type(call).__name__}")
+        yield call.job
 
 
 def _blocking(coroutine: Coroutine[Any, Any, T]) -> T:

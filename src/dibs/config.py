@@ -38,6 +38,8 @@ class Settings:
         checked_number("lease", self.lease, 4 * self.beat, 86400, whole=False)
         checked_number("grace", self.grace, 0, 86400, whole=False)
         checked_number("concurrency", self.concurrency, 1, 10_000)
+        if self.prefetch is not None:
+            checked_number("prefetch", self.prefetch, 0, 10_000)
         checked_number("look", self.look, 0.05, 3600, whole=False)
         checked_number("max_payload", self.max_payload, 1, 64 * MAX_BYTES)
         checked_number("deadline", self.deadline, 0.1, 3600, whole=False)

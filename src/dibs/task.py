@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from pathlib import PurePath
 from typing import Any
 
-from dibs.errors import InvalidOption
+from dibs.errors import InvalidOption, InvalidPayload
 from dibs.job import MAX_TAGS, NewJob, checked_moment, checked_name, checked_number
 from dibs.payload import MAX_BYTES, Signature, encode
 from dibs.retry import MAX_DELAY, Policy, policy
@@ -55,16 +55,21 @@ class Options:
         for name in ("delay", "unique_for"):
             if isinstance(changes.get(name), timedelta):
                 changes[name] = changes[name].total_seconds()
-        if "run_at" in changes and changes["run_at"] is not None:
+        if changes.get("run_at") is not None:
             changes.setdefault("delay", 0.0)
+        elif changes.get("delay"):
+            changes.setdefault("run_at", None)
+        for name in changes.keys() - {field.name for field in fields(Options)}:
+            known = ", ".join(field.name for field in fields(Options))
+            raise InvalidOption(name, f"there is no such option; there are {known}")
         if "tags" in changes:
             changes["tags"] = _tags(changes["tags"])
         return replace(self, **changes)
 
 
 def _tags(tags: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(tags, str):
-        raise InvalidOption("tags", f"must be a list of texts, not the text {tags!r}")
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise InvalidOption("tags", f"must be a list of texts, not {tags!r}")
     return tuple(tags)
 
 
@@ -121,4 +126,4 @@ class Declared:
         try:
             return dict(self._parameters.bind_partial(*args, **kwargs).arguments)
         except TypeError as error:
-            raise InvalidOption(self.name, str(error)) from None
+            raise InvalidPayload(f"{self.function.__qualname__}: {error}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sqlite3
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -19,13 +20,16 @@ def open_engine(url: str, settings: Settings) -> Engine:
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise ConfigError(f"{url!r} is not a database URL. Use sqlite:///file.db or postgresql://user@host/database.")
-    match scheme.lower():
-        case "sqlite":
-            return _sqlite(url, settings)
-        case "postgresql" | "postgres" | "postgresql+psycopg":
-            return _postgres("postgresql" + url[len(scheme) :], settings)
-        case _:
-            raise UnknownScheme(scheme)
+    try:
+        match scheme.lower():
+            case "sqlite":
+                return _sqlite(url, settings)
+            case "postgresql" | "postgres" | "postgresql+psycopg":
+                return _postgres("postgresql" + url[len(scheme) :], settings)
+            case _:
+                raise UnknownScheme(scheme)
+    except ValueError as error:  # urlsplit's
+        raise ConfigError(f"The database URL cannot be read: {error}.") from None
 
 
 def _sqlite(url: str, settings: Settings) -> Engine:
@@ -45,7 +49,7 @@ def _sqlite(url: str, settings: Settings) -> Engine:
     if synchronous not in SYNCHRONOUS or network not in ("allow", "refuse") or options:
         raise ConfigError(f"{url!r}: after the question mark I know synchronous=full|normal and network=allow.")
     return SqliteEngine(
-        path,
+        os.path.abspath(path),  # the same file when the program changes its directory later
         module=settings.sqlite or sqlite3,
         synchronous=synchronous,
         network=network == "allow",

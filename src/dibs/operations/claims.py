@@ -56,13 +56,15 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a turn did. `lost`: leases that were refused. `before`: settled already by the same lease, to that state."""
+    """What a turn did. `lost`: leases that were refused. `before`: settled already by the same lease, to that state.
+    `culprits`: their outcome could not be stored, and they are FAILED instead."""
 
     claimed: list[Claimed]
     clock: Any
     paused: frozenset[str] = frozenset()
     lost: frozenset[JobId] = frozenset()
     before: dict[JobId, JobState] = field(default_factory=dict)
+    culprits: frozenset[JobId] = frozenset()
 
 
 @operation()

@@ -196,13 +196,15 @@ def page(wanted: Filter, *, limit: int = 50, before: int | None = None) -> Conve
 @operation()
 def cancel(ids: Sequence[JobId | int]) -> Conversation[int]:
     """Cancel jobs that are not final; how many there were."""
-    rows = yield Statement("cancel", ids=sorted(ids))
+    rows = yield Statement("cancel", ids=sorted(job_id for job_id in ids if 0 < job_id <= BIGGEST_ID))
     return len(rows)
 
 
 @operation()
 def retry(job_id: JobId | int) -> Conversation[None]:
     """A person wants a FAILED or CANCELLED job to run again: attempts and crashes start anew."""
+    if not 0 < job_id <= BIGGEST_ID:
+        raise JobNotFound(job_id)
     rows = yield Statement("retry", ids=[job_id])
     if not rows:
         job = yield from get(job_id)

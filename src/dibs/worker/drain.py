@@ -7,6 +7,7 @@ seconds later are recovered, and their jobs run.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,8 @@ from dibs.worker.heart import Heart, Pulse
 from dibs.worker.identity import enlist, new_name
 from dibs.worker.lane import Ask, Lane
 from dibs.worker.run import run_job
+
+log = logging.getLogger("dibs")
 
 SILENT_LEASES, SECOND_LOOK = 2.0, 5.0
 SOON = 1.0  # a job due within this time is waited for
@@ -69,8 +72,9 @@ class Running:
     """A job that runs now."""
 
     job: Claimed
-    task: Declared | None
+    task: Declared
     future: asyncio.Task[Outcome]
+    began: float
 
 
 @dataclass(slots=True)
@@ -111,6 +115,7 @@ class Drain:
         self.lane = Lane(self.engine, session, worker, self.heart.doubt)
         self.threads = ThreadPoolExecutor(self.concurrency, thread_name_prefix="dibs-job")
         self.heart.start()
+        log.info("Worker started: %s", self.name)
         try:
             await self._begin()
             while await self._step():
@@ -119,6 +124,7 @@ class Drain:
             await self._end(worker)
             await session.aclose()
         self.report.seconds = time.monotonic() - self.began
+        log.info("Worker stopped: %s: %s", self.name, self.report)
         return self.report
 
     async def _begin(self) -> None:
@@ -139,7 +145,7 @@ class Drain:
                 return True
         if self.running:
             await self._wait_for_one()
-            return True
+            return not self._over()
         return not self.settles and await self._wait_for_due(room)
 
     def _room(self) -> int:
@@ -171,21 +177,24 @@ class Drain:
             return
         self.report.claimed += 1
         future = self.loop.create_task(run_job(task, job, threads=self.threads, worker=self.name), name=f"job {job.id}")
-        self.running[job.id] = Running(job, task, future)
+        self.running[job.id] = Running(job, task, future, time.monotonic())
+        log.info("Job %s claimed by %s", job.id, self.name)
 
     def _collect(self) -> None:
         """Outcomes of jobs that have ended become settles."""
         for each in [each for each in self.running.values() if each.future.done()]:
             del self.running[each.job.id]
             outcome: Outcome = Released() if each.future.cancelled() else each.future.result()
-            if each.task is not None:
-                change = after(each.job, outcome, each.task.retry)
-                self.settles.append((each.job, Settle(each.job.lease, change, each.task.keep)))
+            change = after(each.job, outcome, each.task.retry)
+            self.settles.append((each.job, Settle(each.job.lease, change, each.task.keep)))
+            log.info("Job %s %s in %.1fs", each.job.id, _said(change), time.monotonic() - each.began)
 
     def _count(self, job: Claimed, change: Change, turn: Turn) -> None:
         if job.id in turn.lost:
             self.report.refused += 1
             return
+        if job.id in turn.culprits:
+            change = Done(JobState.FAILED)
         match change:
             case Done(state=JobState.SUCCESSFUL):
                 self.report.successful += 1
@@ -222,6 +231,9 @@ class Drain:
         if room == 0:  # the last beat failed: nothing may start before one goes through
             await asyncio.sleep(PAUSE)
             return not self.heart.expired
+        if self.heart.in_doubt:  # the next beat hands something back
+            await asyncio.sleep(min(PAUSE, self.beat))
+            return True
         due = await self.engine.arun(claims.next_due(await self._queues()))
         self.misses += due == 0.0
         if self.second_look is not None:
@@ -248,6 +260,10 @@ class Drain:
 
     def _late(self) -> bool:
         return self.deadline is not None and time.monotonic() >= self._stop_at()
+
+    def _over(self) -> bool:
+        """The deadline has come, and a job does not let itself be stopped."""
+        return self.deadline is not None and time.monotonic() >= self.began + self.deadline
 
     def _cancel_all(self) -> None:
         for each in self.running.values():
@@ -286,3 +302,15 @@ class Drain:
             await self.engine.arun(workers.leave([worker]))
         finally:
             await asyncio.to_thread(self.heart.stop)
+
+
+def _said(change: Change) -> str:
+    match change:
+        case Done(state=JobState.SUCCESSFUL):
+            return "completed"
+        case Done():
+            return "failed for good"
+        case Back(way=Way.RELEASE):
+            return "was handed back"
+        case Back():
+            return "failed and waits for another attempt"

@@ -58,6 +58,7 @@ class Heart:
         self.held, self.tell, self.judge, self.clock = held, tell, judge, clock
         self.beaten_at = clock()
         self.failed = False
+        self.in_doubt = False  # a claim whose answer never came has not been handed back yet
         self._doubts: dict[tuple[WorkerId, int], float] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -78,6 +79,7 @@ class Heart:
         later, in case the server only then got to it."""
         with self._lock:
             self._doubts[worker, number] = self.clock() + self.lease
+            self.in_doubt = True
 
     @property
     def expired(self) -> bool:
@@ -106,7 +108,7 @@ class Heart:
 
     def _hand_back(self) -> None:
         with self._lock:
-            doubts = dict(self._doubts)
+            doubts, self.in_doubt = dict(self._doubts), False
         if not doubts:
             return
         self.engine.run_once(workers.hand_back(self.rows, list(doubts), list(self.held())))

@@ -15,7 +15,7 @@ from random import getrandbits
 
 from dibs.engines.engine import Engine, Patience, Session
 from dibs.errors import Conflict, ConnectionLost, Refused, Unreachable
-from dibs.job import LEVELS, Claimed, JobState, WorkerId
+from dibs.job import LEVELS, Claimed, JobId, JobState, WorkerId
 from dibs.ladder import START, Key, Ladders, Place, Read, ranges
 from dibs.lifecycle import Done, failure
 from dibs.operations import claims, jobs
@@ -109,15 +109,18 @@ class Lane:
     async def _one_by_one(self, settles: Sequence[Settle], error: Refused) -> Turn:
         """The database refuses the data of one job: split the turn, and only the culprit becomes FAILED."""
         answers: list[Turn] = []
+        culprits: set[JobId] = set()
         for settle in settles:
             try:
                 answers.append(await self.engine.arun(claims.settle([settle])))
             except Refused as refused:
+                culprits.add(settle.lease.job_id)
                 answers.append(await self.engine.arun(claims.settle([_culprit(settle, refused)])))
         if not answers:
             raise error
         lost = frozenset().union(*(answer.lost for answer in answers))
-        return replace(answers[-1], lost=lost, before={k: v for answer in answers for k, v in answer.before.items()})
+        before = {job_id: state for answer in answers for job_id, state in answer.before.items()}
+        return replace(answers[-1], lost=lost, before=before, culprits=frozenset(culprits))
 
 
 def _place(job: Claimed) -> tuple[Key, Place]:

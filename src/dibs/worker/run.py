@@ -6,10 +6,8 @@ import asyncio
 import time
 import traceback
 from concurrent.futures import Executor
-from functools import partial
 from typing import Any
 
-from dibs.errors import InvalidPayload
 from dibs.job import Claimed
 from dibs.lifecycle import Errored, Finished, Outcome, Released, Successful, failure, hook_is_spent
 from dibs.payload import encode
@@ -23,16 +21,17 @@ async def run_job(task: Declared, job: Claimed, *, threads: Executor, worker: st
     if job.finishing:
         return Finished("its hook was tried ten times" if hook_is_spent(job) else None)
     began = time.monotonic()
+    permanent = True  # arguments that cannot be read, or a result that cannot be stored, will not be better next time
     try:
         arguments = task.signature.load(job.payload)
+        permanent = False
         result = await _call(task, arguments, threads)
+        permanent = True
         return Successful(None if result is None else encode(result, task.max_payload, what="result"))
-    except asyncio.CancelledError:
-        return Released()
-    except InvalidPayload as error:
-        return Errored(_failure(job, error, worker, began), permanent=True)
     except BaseException as error:  # user code may raise anything, sys.exit included; the worker lives on
-        return Errored(_failure(job, error, worker, began))
+        if _told_to_stop():
+            return Released()
+        return Errored(_failure(job, error, worker, began), permanent)
 
 
 async def _call(task: Declared, arguments: dict[str, Any], threads: Executor) -> Any:
@@ -40,12 +39,24 @@ async def _call(task: Declared, arguments: dict[str, Any], threads: Executor) ->
         async with asyncio.timeout(task.timeout) as limit:
             if task.is_async:
                 return await task.function(**arguments)
-            call = partial(task.function, **arguments)
-            return await asyncio.get_running_loop().run_in_executor(threads, call)
+            return await asyncio.get_running_loop().run_in_executor(threads, _in_thread, task, arguments)
     except TimeoutError as error:
         if limit.expired():
             raise TimeoutError(f"it ran longer than {task.timeout:g} s") from error
         raise
+
+
+def _in_thread(task: Declared, arguments: dict[str, Any]) -> Any:
+    try:
+        return task.function(**arguments)
+    except StopIteration as error:  # no future can carry one: it would wait for ever
+        raise RuntimeError("the task raised StopIteration") from error
+
+
+def _told_to_stop() -> bool:
+    """By us. User code may also raise CancelledError by itself, which is a failure like any other."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _failure(job: Claimed, error: BaseException, worker: str, began: float) -> bytes:

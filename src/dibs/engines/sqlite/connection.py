@@ -71,6 +71,7 @@ class SqliteConnection:
         self.lock = threading.RLock()
         self.error: type[Exception] = place.module.Error
         self._pages = 0
+        self.closed = False
         self.raw = _open(place)
         for step in dialect.steps["temporary"]:
             self.raw.execute(step.sql)
@@ -115,6 +116,7 @@ class SqliteConnection:
     def close(self) -> None:
         """Close it."""
         with self.lock:
+            self.closed = True
             self.raw.close()
 
     @contextmanager

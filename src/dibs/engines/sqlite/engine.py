@@ -28,6 +28,8 @@ class SqliteEngine(Engine):
     can = Capabilities(push_wakeups=False, cursor=False)
     schema = "main"
     _ready: bool
+    _connections: dict[str, SqliteConnection]
+    _threads: dict[str, ThreadPoolExecutor]
 
     def __init__(
         self,
@@ -46,12 +48,20 @@ class SqliteEngine(Engine):
 
     def run_once(self, operation: Operation[T], *, within: float | None = None) -> T:
         """On the connection for reading or the one for work."""
-        return self.connection("read" if operation.reads else "work").run(operation, within=within)
+        return self.carry("read" if operation.reads else "work", operation, within)
 
     async def arun_once(self, operation: Operation[T]) -> T:
         """The same, on that role's thread."""
         role = "read" if operation.reads else "work"
-        return await self.in_thread(role, lambda: self.connection(role).run(operation))
+        return await self.in_thread(role, lambda: self.carry(role, operation))
+
+    def carry(self, role: str, operation: Operation[T], within: float | None = None) -> T:
+        """On the connection of a role; on the next one, if that was closed by another thread while we waited for it."""
+        while True:
+            connection = self.connection(role)
+            with connection.lock:
+                if not connection.closed:
+                    return connection.run(operation, within=within)
 
     def session(self, purpose: str) -> Session:
         """A role of its own."""
@@ -77,8 +87,8 @@ class SqliteEngine(Engine):
         with self._lock:
             if role not in self._threads:
                 self._threads[role] = ThreadPoolExecutor(1, thread_name_prefix=f"dibs-{role}")
-            thread = self._threads[role]
-        return await asyncio.get_running_loop().run_in_executor(thread, act)
+            future = asyncio.get_running_loop().run_in_executor(self._threads[role], act)
+        return await future
 
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[AsyncIterator[Hint]]:
@@ -105,11 +115,12 @@ class SqliteEngine(Engine):
     def close(self) -> None:
         """Close every connection."""
         with self._lock:
-            for thread in self._threads.values():
-                thread.shutdown(wait=True)
-            for connection in self._connections.values():
-                connection.close()
-            self._clean()
+            connections, threads = self._connections, self._threads
+            self._ready, self._connections, self._threads = False, {}, {}
+        for thread in threads.values():  # without the lock, which what still runs on them may need
+            thread.shutdown(wait=True)
+        for connection in connections.values():
+            connection.close()
 
     async def aclose(self) -> None:
         """Close every connection, from async code."""
@@ -138,9 +149,7 @@ class SqliteEngine(Engine):
 
     def _clean(self) -> None:
         self._lock = threading.RLock()
-        self._ready = False
-        self._connections: dict[str, SqliteConnection] = {}
-        self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._ready, self._connections, self._threads = False, {}, {}
 
 
 class SqliteSession(Session):
@@ -152,7 +161,7 @@ class SqliteSession(Session):
 
     async def arun(self, operation: Operation[T]) -> T:
         """Carry an operation, once."""
-        return await self.engine.in_thread(self.role, lambda: self.engine.connection(self.role).run(operation))
+        return await self.engine.in_thread(self.role, lambda: self.engine.carry(self.role, operation))
 
     async def aclose(self) -> None:
         """Close the connection and its thread."""

@@ -1,10 +1,13 @@
 -- Workers: enlisting, beating, judging, leaving.
 
 -- name: enlist
+-- Asked again because the answer was lost, it finds itself.
 with named as (
-  insert into dibs.worker_names (id, name) values (:id::bigint, :worker) on conflict do nothing)
-insert into dibs.workers (id, name, lease, beat) values (:id::bigint, :worker, :lease::float8, :beat::float8) on conflict do nothing
-returning id;
+  insert into dibs.worker_names (id, name) values (:id::bigint, :worker) on conflict do nothing),
+entered as (
+  insert into dibs.workers (id, name, lease, beat) values (:id::bigint, :worker, :lease::float8, :beat::float8) on conflict do nothing
+  returning id)
+select id from entered union all select id from dibs.workers where id = :id::bigint and name = :worker;
 
 -- name: beat
 with mine as (
