@@ -164,8 +164,8 @@ CLAIMING = [
     ),
     postgres(
         "the claim index knows what is held, so that a claim is no HOT update",
-        "create index claim_order on dibs.jobs (queue, rank, run_at, id);",
-        "create index claim_order on dibs.jobs (queue, rank, run_at, id, held);",
+        "create index claim_order on dibs.jobs (queue, rank, run_at, id) where id > 0;",
+        "create index claim_order on dibs.jobs (queue, rank, run_at, id, held) where id > 0;",
         CLAIMS,
     ),
     postgres(
@@ -242,8 +242,8 @@ CLAIMING = [
     ),
     sqlite(
         "a settle that forgets history",
-        "left join temp.dibs_special s on s.id = j.id where coalesce(s.state, 3) = 3;",
-        "left join temp.dibs_special s on s.id = j.id where coalesce(s.state, 3) = 33;",
+        "left join temp.dibs_special s on s.id = j.id and s.token = j.token where coalesce(s.state, 3) = 3;",
+        "left join temp.dibs_special s on s.id = j.id and s.token = j.token where coalesce(s.state, 3) = 33;",
         CLAIMS,
     ),
     sqlite(

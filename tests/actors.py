@@ -126,7 +126,7 @@ class Actors:
 
 def _raw(engine: Engine, text: str) -> Operation[Rows]:
     step = Step(engine.dialect.script(text).replace("%", "%%") if engine.name == "postgres" else engine.dialect.script(text))
-    engine.dialect.steps["raw"] = [step]
+    engine.dialect.steps["raw"], engine.dialect.used["raw"] = [step], ()
 
     def conversation() -> Conversation[Rows]:
         return (yield Statement("raw"))

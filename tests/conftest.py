@@ -13,7 +13,7 @@ from tests.servers import Leash, Server, Servers
 from tests.servers.fixtures import FreshDatabase, OwnServer
 from tests.servers.users import unprivileged_folder
 
-pytest_plugins = ["tests.needs", "tests.servers.plugin"]
+pytest_plugins = ["tests.needs", "tests.servers.plugin", "tests.apps"]
 
 
 @pytest.fixture

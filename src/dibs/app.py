@@ -13,7 +13,7 @@ from dibs.engines.callers import arun_on, run_on
 from dibs.engines.engine import Engine
 from dibs.engines.open import open_engine
 from dibs.errors import ConfigError, DuplicateTask, InvalidOption
-from dibs.job import Job, JobId, NewJob, checked_number
+from dibs.job import Job, JobId, NewJob, checked_name, checked_number
 from dibs.operations import jobs
 from dibs.operations.operation import Operation
 from dibs.retry import Policy
@@ -222,10 +222,12 @@ class Dibs:
             self.tasks,
             lease=self.settings.lease,
             beat=self.settings.beat,
-            concurrency=int(checked_number("concurrency", concurrency or self.settings.concurrency, 1, 10_000)),
+            concurrency=self.settings.concurrency
+            if concurrency is None
+            else int(checked_number("concurrency", concurrency, 1, 10_000)),
             limit=None if limit is None else int(checked_number("limit", limit, 0, MAX_LIMIT)),
             deadline=None if deadline is None else checked_number("deadline", deadline, 0.001, 86400, whole=False),
-            queues=queues,
+            queues=None if queues is None else _checked_queues(queues),
         )
         try:
             return await drain.run()
@@ -316,6 +318,14 @@ def _new_jobs(calls: Iterable[Call]) -> Iterator[NewJob]:
         if not isinstance(call, Call):
             raise InvalidOption("calls", f"must be made by task.call(...), not {type(call).__name__}")
         yield call.job
+
+
+def _checked_queues(queues: Sequence[str]) -> list[str]:
+    if isinstance(queues, str):
+        raise InvalidOption("queues", f"must be a list of names, not the text {queues!r}")
+    if not queues:
+        raise InvalidOption("queues", "names no queue; leave it out to serve every queue")
+    return [checked_name("queues", name) for name in queues]
 
 
 def _blocking(coroutine: Coroutine[Any, Any, T]) -> T:

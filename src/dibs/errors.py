@@ -60,9 +60,10 @@ class UnknownScheme(ConfigError):
 class MissingDriver(ConfigError):
     """An optional dependency is not installed."""
 
-    def __init__(self, package: str, extra: str) -> None:
+    def __init__(self, package: str, extra: str, trouble: str | None = None) -> None:
         self.package, self.extra = package, extra
-        super().__init__(f"{package} is not installed, and this URL needs it: pip install 'dibs[{extra}]'")
+        found = f"does not work here ({trouble})" if trouble else "is not installed"
+        super().__init__(f"{package} {found}, and this URL needs it: pip install 'dibs[{extra}]'")
 
 
 class InvalidJob(DibsError, ValueError):

@@ -16,6 +16,8 @@ from dibs.errors import InvalidOption
 JobId = NewType("JobId", int)
 WorkerId = NewType("WorkerId", int)
 
+BIGGEST = 2**63 - 1  # what both engines store as a whole number
+LEASE = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})")
 MAX_NAME = 200
 MAX_TAGS = 20
 LEVELS = 10
@@ -71,10 +73,10 @@ class Lease(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Lease:
         """Read the form that travels on the wire."""
-        job_id, dot, token = text.partition(".")
-        if not (dot and job_id.isascii() and job_id.isdigit() and token.isascii() and token.isdigit()):
+        found = LEASE.fullmatch(text)
+        if found is None or any(int(number) > BIGGEST for number in found.groups()):
             raise InvalidOption("lease", f"{text[:50]!r} is not of the form id.token")
-        return cls(JobId(int(job_id)), int(token))
+        return cls(JobId(int(found[1])), int(found[2]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,9 @@ def checked_number(option: str, value: float, least: float, most: float, *, whol
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         raise InvalidOption(option, f"must be a {'whole ' if whole else ''}number, not {value!r}")
     if not least <= value <= most:
-        raise InvalidOption(option, f"must be between {least:g} and {most:g}, not {value:g}")
+        too_long = isinstance(value, int) and value.bit_length() > 64  # a float may not hold it
+        shown = "that" if too_long else f"{value:g}"
+        raise InvalidOption(option, f"must be between {least:g} and {most:g}, not {shown}")
     return value
 
 

@@ -35,8 +35,10 @@ def exponential(
     """
 
     def delay(attempt: int) -> float:
-        exponent = min(attempt - 1, 60)
-        return chance() * min(first * factor**exponent, longest)
+        try:
+            return chance() * min(first * factor ** (attempt - 1), longest)
+        except OverflowError:
+            return chance() * longest
 
     return delay
 
@@ -67,10 +69,12 @@ def policy(choice: Policy | float | Sequence[float] | None) -> Policy:
             return fixed(choice)
         case _ if callable(choice):
             return choice
+        case str():
+            raise InvalidOption("retry", f"must be a number, a list of numbers or a function, not {choice!r}")
         case _:
             return listed(choice)
 
 
 def bounded(seconds: float) -> float:
     """A policy may answer anything; what is stored is between now and a year."""
-    return min(max(float(seconds), 0.0), MAX_DELAY) if seconds == seconds else 0.0
+    return float(min(max(seconds, 0.0), MAX_DELAY)) if seconds == seconds else 0.0

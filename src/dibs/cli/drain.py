@@ -36,4 +36,9 @@ def drain(
 
 
 def _names(text: str | None) -> Sequence[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise click.BadParameter("names no queue. Leave it out to serve every queue.", param_hint="--queues")
+    return names

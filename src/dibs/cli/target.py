@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import traceback
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, TypeVar
 
 import click
 
 from dibs.app import Dibs
 from dibs.config import app_path
+from dibs.errors import DibsError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,14 +36,33 @@ def load(target: str | None) -> Dibs:
         raise click.UsageError(f"{text!r} is neither module:attribute (like shop.jobs:app) nor a database URL.")
     if "" not in sys.path:
         sys.path.insert(0, "")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise click.ClickException(
-            f"Cannot import {module_name!r}: {error}. Are you in the project's directory?"
-        ) from error
+    module = _imported(module_name)
     app = getattr(module, attribute, None)
     if not isinstance(app, Dibs):
-        found = "there is no such attribute" if app is None else f"it is a {type(app).__name__}"
+        found = f"it is a {type(app).__name__}" if hasattr(module, attribute) else "there is no such attribute"
         raise click.ClickException(f"{text} is not a Dibs app: {found}.")
     return app
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except DibsError:
+        raise  # the app's own URL or settings: the sentence says it all
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+            message = f"Cannot import {name!r}: {error}. Are you in the project's directory?"
+            raise click.ClickException(message) from error
+        raise click.ClickException(
+            f"Importing {name!r} failed: {type(error).__name__}: {error}{_where(error)}. "
+            f"The whole of it is shown by: python -c 'import {name}'"
+        ) from error
+
+
+def _where(error: BaseException) -> str:
+    """The last line of the user's own that was reached."""
+    if isinstance(error, SyntaxError):
+        return ""  # it says so itself
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
+    return f" ({os.path.relpath(own[-1].filename)}, line {own[-1].lineno})" if own else ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
@@ -149,12 +150,22 @@ class Engine(ABC):
         """Close every connection of this process, from async code."""
 
     @abstractmethod
+    def _before_fork(self) -> None:
+        """Have nothing open that a child could not do without, until one of the next two is called."""
+
+    @abstractmethod
+    def _after_fork_in_parent(self) -> None:
+        """Go on."""
+
+    @abstractmethod
     def _after_fork(self) -> None:
         """We are a child now: drop what was inherited, never close or use it."""
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _inherited: list[Any] = []
+_forking: list[Engine] = []
+_one_fork_at_a_time = threading.Lock()
 
 
 def mind_forks(engine: Engine) -> None:
@@ -167,10 +178,26 @@ def never_close(things: Any) -> None:
     _inherited.append(things)
 
 
-def _forked() -> None:
+def _before() -> None:
+    _one_fork_at_a_time.acquire()
+    _forking[:] = list(_engines)
+    for engine in _forking:
+        engine._before_fork()
+
+
+def _in_parent() -> None:
+    for engine in _forking:
+        engine._after_fork_in_parent()
+    _forking.clear()
+    _one_fork_at_a_time.release()
+
+
+def _in_child() -> None:
+    _forking.clear()
+    _one_fork_at_a_time.release()
     for engine in list(_engines):
         engine._after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

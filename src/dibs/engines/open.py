@@ -60,6 +60,9 @@ def _sqlite(url: str, settings: Settings) -> Engine:
 def _postgres(url: str, settings: Settings) -> Engine:
     if importlib.util.find_spec("psycopg") is None:
         raise MissingDriver("psycopg", "postgres")
-    from dibs.engines.postgres.engine import PostgresEngine
+    try:
+        from dibs.engines.postgres.engine import PostgresEngine
+    except ImportError as error:  # psycopg is there, and finds no libpq
+        raise MissingDriver("psycopg", "postgres", str(error)) from error
 
     return PostgresEngine(url, schema=settings.schema, listen_url=settings.listen_url, deadline=settings.deadline)

@@ -36,6 +36,7 @@ class Settle(NamedTuple):
     lease: Lease
     change: Change
     days: int = RETENTION_DAYS
+    attempt: int = 0  # for what is said if the change cannot be stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def turn(want: Want | None, settles: Sequence[Settle] = (), events: str | None =
     and its claim is in doubt until the worker's next beat hands it back.
     """
     done, back = [], []
-    for lease, change, days in sorted(settles, key=_by_lease):
+    for lease, change, days, _attempt in sorted(settles, key=_by_lease):
         if isinstance(change, Done):
             state = CODES[change.state]
             done.append((*lease, state, days, change.result, change.failure, change.hook_error))

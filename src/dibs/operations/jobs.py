@@ -8,8 +8,8 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from dibs.errors import InvalidOption, JobNotFound, LeaseLost, NotRetryable, UniqueKeyHeld
-from dibs.job import FINAL, Job, JobId, JobState, Lease, NewJob
+from dibs.errors import Conflict, InvalidOption, JobNotFound, LeaseLost, NotRetryable, UniqueKeyHeld
+from dibs.job import BIGGEST, FINAL, Job, JobId, JobState, Lease, NewJob, checked_name, checked_number
 from dibs.operations.operation import Conversation, Documents, Operation, Row, Statement, Table, operation
 from dibs.operations.rows import job_from_row, moment
 from dibs.payload import decode
@@ -18,7 +18,6 @@ CHUNK_ROWS, CHUNK_BYTES = 2000, 1_000_000
 REACH = 20_000  # rows that one page may read
 MAX_PAGE = 500
 BULK = 500  # jobs that one statement cancels or retries
-BIGGEST_ID = 2**63 - 1
 KEY_RACES = 20  # a key that is taken and freed faster than we can look is given up on after as many tries
 
 KEYED = ("queue", "rank", "type", "run_at", "delay", "max_attempts", "payload", "tags", "key", "unique_for")
@@ -42,6 +41,11 @@ class Filter:
     type: str | None = None
     queue: str | None = None
     tag: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("type", "queue", "tag"):
+            if getattr(self, name) is not None:
+                checked_name(name, getattr(self, name))
 
     def values(self) -> dict[str, Any]:
         """As the statements take it."""
@@ -79,6 +83,8 @@ def add_keyed(jobs: Sequence[NewJob]) -> Conversation[list[Added]]:
         missing = [n for n in range(len(jobs)) if n not in found]
         if not missing:
             break
+    else:
+        raise Conflict("A unique key is taken and freed faster than I can look. Try again.")
     for job in {(job.queue, job.rank): job for job in jobs}.values():
         yield _wake(job)
     return [found[n] for n in range(len(jobs))]
@@ -166,7 +172,7 @@ def _kind(job: NewJob) -> Row | None:
 @operation(reads=True)
 def get(job_id: JobId | int) -> Conversation[Job]:
     """One job, wherever it is."""
-    if not 0 < job_id <= BIGGEST_ID:
+    if not 0 < job_id <= BIGGEST:
         raise JobNotFound(job_id)
     rows = yield Statement("get", ids=[job_id])
     if not rows:
@@ -184,7 +190,7 @@ def page(wanted: Filter, *, limit: int = 50, before: int | None = None) -> Conve
         "live": state is None or state not in FINAL,
         "dead": state in (None, JobState.FAILED, JobState.CANCELLED),
         "history": state in (None, JobState.SUCCESSFUL),
-        "before": BIGGEST_ID if before is None else before,
+        "before": BIGGEST if before is None else _checked_cursor(before),
     }
     rows = yield Statement("page_floor", reach=REACH, **where)
     floor = rows[0][0]
@@ -193,17 +199,21 @@ def page(wanted: Filter, *, limit: int = 50, before: int | None = None) -> Conve
     return Page([job_from_row(row) for row in rows], cursor)
 
 
+def _checked_cursor(cursor: int) -> int:
+    return int(checked_number("cursor", cursor, 0, BIGGEST))
+
+
 @operation()
 def cancel(ids: Sequence[JobId | int]) -> Conversation[int]:
     """Cancel jobs that are not final; how many there were."""
-    rows = yield Statement("cancel", ids=sorted(job_id for job_id in ids if 0 < job_id <= BIGGEST_ID))
+    rows = yield Statement("cancel", ids=sorted(job_id for job_id in ids if 0 < job_id <= BIGGEST))
     return len(rows)
 
 
 @operation()
 def retry(job_id: JobId | int) -> Conversation[None]:
     """A person wants a FAILED or CANCELLED job to run again: attempts and crashes start anew."""
-    if not 0 < job_id <= BIGGEST_ID:
+    if not 0 < job_id <= BIGGEST:
         raise JobNotFound(job_id)
     rows = yield Statement("retry", ids=[job_id])
     if not rows:
@@ -225,7 +235,7 @@ class Bulk:
 @operation()
 def retry_matching(wanted: Filter, *, after: int = 0) -> Conversation[Bulk]:
     """One step of retrying all that match; those whose unique key is held are left alone and counted."""
-    rows = yield Statement("matching_dead", after=after, limit=BULK, **wanted.values())
+    rows = yield Statement("matching_dead", after=_checked_cursor(after), limit=BULK, **wanted.values())
     ids = [row[0] for row in rows]
     answers = (yield Statement("retry", ids=ids)) if ids else []
     done = sum(bool(row[1]) for row in answers)
@@ -235,7 +245,7 @@ def retry_matching(wanted: Filter, *, after: int = 0) -> Conversation[Bulk]:
 @operation()
 def cancel_matching(wanted: Filter, *, after: int = 0) -> Conversation[Bulk]:
     """One step of cancelling all that match."""
-    rows = yield Statement("matching_live", after=after, limit=BULK, **wanted.values())
+    rows = yield Statement("matching_live", after=_checked_cursor(after), limit=BULK, **wanted.values())
     ids = [row[0] for row in rows]
     answers = (yield Statement("cancel", ids=ids)) if ids else []
     return Bulk(len(answers), len(ids) - len(answers), ids[-1] if len(ids) == BULK else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.job import checked_name
 from dibs.operations.operation import Conversation, Statement, operation
 from dibs.operations.rows import QueueCounts, counts_from_row
 
@@ -18,13 +19,13 @@ def names() -> Conversation[list[str]]:
 @operation()
 def pause(queue: str) -> Conversation[None]:
     """Nobody claims from it any more; what runs goes on."""
-    yield Statement("pause", queue=queue)
+    yield Statement("pause", queue=checked_name("queue", queue))
 
 
 @operation()
 def resume(queue: str) -> Conversation[None]:
     """Claim from it again, at once."""
-    yield Statement("resume", queue=queue)
+    yield Statement("resume", queue=checked_name("queue", queue))
 
 
 @operation(reads=True)

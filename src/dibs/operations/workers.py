@@ -66,7 +66,13 @@ def hand_back(
 ) -> Conversation[int]:
     """Hand back what these claims took (None: all that the workers hold) and we do not know of, attempt not used."""
     numbers = None if claims is None else [worker << CLAIM_BITS | number for worker, number in claims]
-    rows = yield Statement("hand_back", workers=sorted(workers), claims=numbers, held=[lease.token for lease in held])
+    rows = yield Statement(
+        "hand_back",
+        workers=sorted(workers),
+        claims=numbers,
+        held=[lease.token for lease in held],
+        leases=Table(HELD, [(lease.job_id, lease.token) for lease in held]),
+    )
     return len(rows)
 
 

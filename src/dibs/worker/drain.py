@@ -186,7 +186,7 @@ class Drain:
             del self.running[each.job.id]
             outcome: Outcome = Released() if each.future.cancelled() else each.future.result()
             change = after(each.job, outcome, each.task.retry)
-            self.settles.append((each.job, Settle(each.job.lease, change, each.task.keep)))
+            self.settles.append((each.job, Settle(each.job.lease, change, each.task.keep, each.job.attempts)))
             log.info("Job %s %s in %.1fs", each.job.id, _said(change), time.monotonic() - each.began)
 
     def _count(self, job: Claimed, change: Change, turn: Turn) -> None:

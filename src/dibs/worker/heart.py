@@ -108,11 +108,12 @@ class Heart:
 
     def _hand_back(self) -> None:
         with self._lock:
-            doubts, self.in_doubt = dict(self._doubts), False
+            doubts = dict(self._doubts)
         if not doubts:
             return
         self.engine.run_once(workers.hand_back(self.rows, list(doubts), list(self.held())))
         with self._lock:
+            self.in_doubt = self._doubts.keys() > doubts.keys()
             for claim, until in doubts.items():
                 if self.clock() >= until:
                     self._doubts.pop(claim, None)

@@ -128,5 +128,5 @@ def _place(job: Claimed) -> tuple[Key, Place]:
 
 
 def _culprit(settle: Settle, error: Refused) -> Settle:
-    entry = encode(failure(0, f"The outcome of this job could not be stored: {error}"))
+    entry = encode(failure(settle.attempt, f"The outcome of this job could not be stored: {error}"))
     return settle._replace(change=Done(JobState.FAILED, failure=entry))

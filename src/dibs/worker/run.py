@@ -11,6 +11,7 @@ from typing import Any
 from dibs.job import Claimed
 from dibs.lifecycle import Errored, Finished, Outcome, Released, Successful, failure, hook_is_spent
 from dibs.payload import encode
+from dibs.retry import bounded, exponential
 from dibs.task import Declared
 
 LONGEST_ERROR, LONGEST_TRACEBACK = 2_000, 8_000
@@ -31,7 +32,8 @@ async def run_job(task: Declared, job: Claimed, *, threads: Executor, worker: st
     except BaseException as error:  # user code may raise anything, sys.exit included; the worker lives on
         if _told_to_stop():
             return Released()
-        return Errored(_failure(job, error, worker, began), permanent)
+        delay, trouble = _delay(task, job)
+        return Errored(_failure(job, error, worker, began, **trouble), permanent, delay)
 
 
 async def _call(task: Declared, arguments: dict[str, Any], threads: Executor) -> Any:
@@ -59,17 +61,33 @@ def _told_to_stop() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _failure(job: Claimed, error: BaseException, worker: str, began: float) -> bytes:
+def _delay(task: Declared, job: Claimed) -> tuple[float, dict[str, str]]:
+    """What the task's policy says; it is user code too, and where it fails the job still has its next attempt."""
+    try:
+        return bounded(task.retry(job.attempts)), {}
+    except Exception as error:
+        return exponential()(job.attempts), {"retry_error": _clean(_described(error), LONGEST_ERROR)}
+
+
+def _failure(job: Claimed, error: BaseException, worker: str, began: float, **more: str) -> bytes:
     text = "".join(traceback.format_exception(error))
     return encode(
         failure(
             job.attempts,
-            _clean(f"{type(error).__name__}: {error}", LONGEST_ERROR),
+            _clean(_described(error), LONGEST_ERROR),
             traceback=_clean(text, LONGEST_TRACEBACK),
             worker=worker,
             seconds=round(time.monotonic() - began, 6),
+            **more,
         )
     )
+
+
+def _described(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # its own __str__ raises
+        return f"{type(error).__name__}: (its text could not be made)"
 
 
 def _clean(text: str, longest: int) -> str:

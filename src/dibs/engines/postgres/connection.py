@@ -8,8 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import AsyncConnection, Connection, pq
@@ -25,6 +26,7 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT = 10
 INTERVAL = 0.1
+LOCAL_SETTINGS = "set local jit = off"  # compiling a look-up takes longer than running it
 
 
 class RawText(Loader):
@@ -92,27 +94,33 @@ class Server:
         pooled = options.pop("pooled", None)
         if pooled not in (None, "true", "false"):
             raise ConfigError(f"pooled={pooled}: say true or false.")
-        clean = urlunsplit(parts._replace(query=urlencode(options)))
+        rest = [part for part in parts.query.split("&") if part.partition("=")[0] != "pooled"]  # as it was written
+        clean = urlunsplit(parts._replace(query="&".join(rest)))
         host = parts.netloc.rpartition("@")[2] or options.get("host", "the local server")
         return cls(clean, f"{host}{parts.path}", None if pooled is None else pooled == "true")
 
-    def settings(self, pooled: bool) -> dict[str, Any]:
-        """What every connection of ours is opened with."""
-        return {
-            "client_encoding": "utf8",
-            "autocommit": True,
-            "prepare_threshold": None if pooled else 0,
-            "connect_timeout": CONNECT_TIMEOUT,
+    def settings(self, pooled: bool, patience: float) -> dict[str, Any]:
+        """What every connection of ours is opened with; where the URL says otherwise, that counts."""
+        usual = {
+            "connect_timeout": min(CONNECT_TIMEOUT, max(2, ceil(patience))),  # libpq knows no less than 2
             "application_name": "dibs",
             "keepalives_idle": 30,
             "keepalives_interval": 5,
             "keepalives_count": 3,
         }
+        said = dict(parse_qsl(urlsplit(self.url).query))
+        wanted = {name: value for name, value in usual.items() if name not in said}
+        return {
+            **wanted,
+            "client_encoding": "utf8",
+            "autocommit": True,
+            "prepare_threshold": None if pooled else 0,
+        }
 
     def connect(self, *, pooled: bool, patience: float) -> PatientConnection:
         """A sync connection."""
         try:
-            raw = PatientConnection.connect(self.url, **self.settings(pooled))
+            raw = PatientConnection.connect(self.url, **self.settings(pooled, patience))
         except psycopg.Error as error:
             raise translate_connect(error, self.where) from error
         return _ready(raw, patience)
@@ -120,7 +128,7 @@ class Server:
     async def aconnect(self, *, pooled: bool, patience: float) -> PatientAsyncConnection:
         """An async connection."""
         try:
-            raw = await PatientAsyncConnection.connect(self.url, **self.settings(pooled))
+            raw = await PatientAsyncConnection.connect(self.url, **self.settings(pooled, patience))
         except psycopg.Error as error:
             raise translate_connect(error, self.where) from error
         return _ready(raw, patience)
@@ -139,6 +147,12 @@ def has_rows(cursor: Any) -> bool:
     return cursor.pgresult is not None and cursor.pgresult.nfields > 0
 
 
+def alone(raw: Any, operation: Operation[Any]) -> bool:
+    """Whether its statements may stand alone. Behind a pooler look-ups may not: they bring settings along."""
+    pooled = raw.prepare_threshold is None
+    return not operation.atomic and not (pooled and operation.reads)
+
+
 def carry(raw: PatientConnection, dialect: Dialect, operation: Operation[T], where: str) -> T:
     """An operation over a sync connection of ours: alone when it is one statement, else in a transaction."""
 
@@ -147,9 +161,11 @@ def carry(raw: PatientConnection, dialect: Dialect, operation: Operation[T], whe
         return cursor.fetchall() if has_rows(cursor) else []
 
     try:
-        if not operation.atomic:
+        if alone(raw, operation):
             return run(execute, dialect.speak(operation))
         with raw.transaction():
+            if raw.prepare_threshold is None:
+                raw.execute(LOCAL_SETTINGS)
             return run(execute, dialect.speak(operation))
     except psycopg.Error as error:
         raise translate(error, where) from error
@@ -163,9 +179,11 @@ async def acarry(raw: PatientAsyncConnection, dialect: Dialect, operation: Opera
         return await cursor.fetchall() if has_rows(cursor) else []
 
     try:
-        if not operation.atomic:
+        if alone(raw, operation):
             return await arun(execute, dialect.speak(operation))
         async with raw.transaction():
+            if raw.prepare_threshold is None:
+                await raw.execute(LOCAL_SETTINGS)
             return await arun(execute, dialect.speak(operation))
     except psycopg.Error as error:
         raise translate(error, where) from error

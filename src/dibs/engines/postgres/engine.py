@@ -25,7 +25,8 @@ from dibs.operations.operation import Operation
 T = TypeVar("T")
 C = TypeVar("C", PatientConnection, PatientAsyncConnection)
 
-ISOLATE = "set default_transaction_isolation to 'read committed'"  # a turn needs a fresh snapshot for each statement
+# A turn needs a fresh snapshot for each statement; compiling a look-up takes longer than running it.
+SETTINGS = "set default_transaction_isolation to 'read committed'; set jit = off"
 IDLE = 8  # connections kept for reuse
 SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
@@ -100,7 +101,7 @@ class PostgresEngine(Engine):
         with self._lock:
             while idle:
                 raw = idle.pop()
-                if not raw.closed and not select.select([raw.fileno()], [], [], 0)[0]:
+                if not raw.closed and not readable(raw):
                     return raw
                 never_mind(raw)
         return None
@@ -111,8 +112,8 @@ class PostgresEngine(Engine):
         try:
             if not self._checked:
                 self._check(raw.info.backend_pid, raw.execute(self._question(), prepare=False).fetchall())
-            if self._isolate:
-                raw.execute(ISOLATE, prepare=False)
+            if not self.pooled:
+                raw.execute(SETTINGS, prepare=False)
         except BaseException as error:
             raw.close()
             if isinstance(error, psycopg.Error):
@@ -128,8 +129,8 @@ class PostgresEngine(Engine):
             if not self._checked:
                 cursor = await raw.execute(self._question(), prepare=False)
                 self._check(raw.info.backend_pid, await cursor.fetchall())
-            if self._isolate:
-                await raw.execute(ISOLATE, prepare=False)
+            if not self.pooled:
+                await raw.execute(SETTINGS, prepare=False)
         except BaseException as error:
             await raw.close()
             if isinstance(error, psycopg.Error):
@@ -141,13 +142,12 @@ class PostgresEngine(Engine):
     def _question(self) -> str:
         """Asked once in a process: who serves us, and which schema is there. Not prepared: a pooler may be between."""
         version = self.dialect.steps["version"][0].sql
-        return f"select pg_backend_pid(), ({version}), current_setting('default_transaction_isolation')"
+        return f"select pg_backend_pid(), ({version})"
 
     def _check(self, pid: int, rows: list[Any]) -> None:
         if self.pooled is None:
             self.pooled = rows[0][0] != pid  # a pooler answers with a number of its own
         migrate.check(rows[0][1], migrate.newest("postgres"), self.server.where)
-        self._isolate = rows[0][2] != "read committed" and not self.pooled
         self._checked = self.reached = True
 
     def _no_schema(self, error: psycopg.Error) -> Exception:
@@ -221,13 +221,19 @@ class PostgresEngine(Engine):
             await raw.close()
         self.close()
 
+    def _before_fork(self) -> None:
+        """A server's connections are only sockets: a child can just leave them alone."""
+
+    def _after_fork_in_parent(self) -> None:
+        """Nothing was changed."""
+
     def _after_fork(self) -> None:
         never_close((self._idle, dict(self._loops)))
         self._clean()
 
     def _clean(self) -> None:
         self._lock = threading.Lock()
-        self._checked = self._isolate = False
+        self._checked = False
         self._idle: list[PatientConnection] = []
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[PatientAsyncConnection]] = (
             weakref.WeakKeyDictionary()
@@ -261,6 +267,13 @@ class PostgresSession(Session):
 def never_mind(raw: Any) -> None:
     """Let go of a connection that is broken anyway."""
     raw.pgconn.finish()
+
+
+def readable(raw: Any) -> bool:
+    """Whether the server has said something that nobody asked for, such as good-bye."""
+    watch = select.poll()  # unlike select, it knows file numbers over 1,023
+    watch.register(raw.fileno(), select.POLLIN)
+    return bool(watch.poll(0))
 
 
 def sound(raw: Any) -> bool:

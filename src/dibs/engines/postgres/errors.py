@@ -22,7 +22,7 @@ class TimedOut(psycopg.OperationalError):
 
 def translate(error: psycopg.Error, where: str) -> errors.DibsError:
     """What happened, why, and what to do next."""
-    code, text = error.sqlstate or "", str(error).strip()
+    code, text = error.sqlstate or "", _sentence(error)
     if code in FOR_NOW:
         return errors.Conflict(f"PostgreSQL refused for now: {text}")
     if code in NO_ANSWER or code.startswith("08") or isinstance(error, TimedOut):
@@ -64,3 +64,9 @@ def translate_connect(error: psycopg.Error, where: str) -> errors.DibsError:
     ):
         return errors.Conflict(f"{where} is not ready: {text}")
     return errors.Unreachable(f"No PostgreSQL answers at {where}. Is it running, and are host and port right? ({text})")
+
+
+def _sentence(error: psycopg.Error) -> str:
+    """What the server says, without the statement and the caret below it."""
+    said, detail = error.diag.message_primary or str(error).strip(), error.diag.message_detail
+    return f"{said} ({detail.rstrip('.')})" if detail else said

@@ -119,6 +119,13 @@ class SqliteConnection:
             self.closed = True
             self.raw.close()
 
+    def rest(self) -> bool:
+        """Close it when nobody uses it; False when that is this very thread, in the middle of a transaction."""
+        with self.lock:
+            if self.closed or not self.raw.in_transaction:
+                self.close()
+            return self.closed
+
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
         self.raw.execute("begin")
@@ -166,7 +173,7 @@ class SqliteConnection:
 
 
 def _open(place: Place) -> Any:
-    _check_path(place)
+    check_path(place)
     try:
         raw = connect(place)
         try:
@@ -200,15 +207,15 @@ def connect(place: Place) -> Any:
     return place.module.connect(place.path, isolation_level=None, timeout=0, check_same_thread=False)
 
 
-def _check_path(place: Place) -> None:
+def check_path(place: Place) -> None:
     """Say what is wrong with the place before SQLite says `unable to open database file`."""
     path = Path(place.path)
     folder = path.absolute().parent
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise DatabaseMissing(f"The directory {folder} does not exist. Create it, or choose another file.")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise NotADatabase(f"{path} is a directory. Name a file in it: sqlite:///{path}/dibs.db")
-    if not os.access(folder, os.W_OK):
+    if not os.access(folder, os.W_OK | os.X_OK):
         raise ReadOnlyDatabase(
             f"The directory {folder} cannot be written by this user. SQLite keeps its -wal and -shm beside the file."
         )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from dibs.engines.dialect import Dialect
 from dibs.operations.operation import Documents, Row, Table
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _encode = msgspec.json.Encoder(enc_hook=lambda value: _plain(value)).encode
 
@@ -49,8 +51,7 @@ class SqliteDialect(Dialect):
 
 def micros(moment: datetime) -> int:
     """Microseconds since 1970, exactly."""
-    whole = int(moment.timestamp() // 1)
-    return whole * 1_000_000 + moment.microsecond
+    return (moment - EPOCH) // timedelta(microseconds=1)
 
 
 def _plain(value: Any) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -13,7 +15,7 @@ from typing import TypeVar
 
 from dibs.engines import migrate
 from dibs.engines.engine import DEADLINE, Capabilities, Engine, Hint, Session, mind_forks, never_close
-from dibs.engines.sqlite.connection import Place, SqliteConnection
+from dibs.engines.sqlite.connection import Place, SqliteConnection, check_path
 from dibs.engines.sqlite.dialect import SqliteDialect
 from dibs.engines.sqlite.wakeups import Watch
 from dibs.operations.operation import Operation
@@ -30,6 +32,7 @@ class SqliteEngine(Engine):
     _ready: bool
     _connections: dict[str, SqliteConnection]
     _threads: dict[str, ThreadPoolExecutor]
+    _watches: weakref.WeakSet[Watch]
 
     def __init__(
         self,
@@ -93,7 +96,8 @@ class SqliteEngine(Engine):
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[AsyncIterator[Hint]]:
         """A hint whenever another connection has committed."""
-        watch = Watch(self.place)
+        watch = Watch(self.place, self._lock)
+        self._watches.add(watch)
         try:
             yield watch.hints()
         finally:
@@ -101,16 +105,21 @@ class SqliteEngine(Engine):
 
     def migrate(self) -> list[str]:
         """Bring the schema up to date."""
-        return self._ensure()
+        with self._lock:
+            return self._ensure()
 
     def applied(self) -> list[tuple[int, str]]:
-        """The migrations that this file has had."""
-        connection = SqliteConnection(self.place, self.dialect, self.deadline)
-        try:
-            with connection.translated():
-                return migrate.sqlite_applied(connection)
-        finally:
-            connection.close()
+        """The migrations that this file has had; to look does not create one."""
+        if not os.path.exists(self.place.path):
+            check_path(self.place)
+            return []
+        with self._lock:
+            connection = SqliteConnection(self.place, self.dialect, self.deadline)
+            try:
+                with connection.translated():
+                    return migrate.sqlite_applied(connection)
+            finally:
+                connection.close()
 
     def close(self) -> None:
         """Close every connection."""
@@ -143,13 +152,34 @@ class SqliteEngine(Engine):
         finally:
             connection.close()
 
+    def _before_fork(self) -> None:
+        """Close everything, and let nobody open anything until the fork is done.
+
+        SQLite's notes on which locks this process holds are inherited with it. A child that opens the file anew goes by
+        them and takes no lock of its own: when the parent then closes the file, it thinks itself alone and removes
+        the -wal under the child, with all that the child commits from then on.
+        """
+        while True:
+            mine = [each for each in list(self._connections.values()) if not each.rest()]
+            self._lock.acquire()
+            if all(each.closed or each in mine for each in self._connections.values()):
+                break
+            self._lock.release()
+        self._connections = {role: each for role, each in self._connections.items() if not each.closed}
+        for watch in self._watches:
+            watch.close()
+
+    def _after_fork_in_parent(self) -> None:
+        self._lock.release()
+
     def _after_fork(self) -> None:
-        never_close((self._connections, self._threads))
+        never_close((self._connections, self._threads, list(self._watches)))
         self._clean()
 
     def _clean(self) -> None:
         self._lock = threading.RLock()
         self._ready, self._connections, self._threads = False, {}, {}
+        self._watches = weakref.WeakSet()
 
 
 class SqliteSession(Session):

@@ -8,12 +8,15 @@ from dibs import errors
 
 # https://www.sqlite.org/rescode.html; the low byte of an extended code is the primary one.
 PERM, BUSY, LOCKED, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, TOOBIG, NOTADB = 3, 5, 6, 8, 10, 11, 13, 14, 18, 26
+IOERR_SHMSIZE = IOERR | 19 << 8
 
 
 def translate(error: Exception, path: str) -> errors.DibsError:
     """What happened, why, and what to do next."""
     code: Any = getattr(error, "sqlite_errorcode", None)
     text = str(error)
+    if code == IOERR_SHMSIZE:
+        code = FULL  # no room for the -shm beside the file
     match code & 0xFF if isinstance(code, int) else None:
         case 5 | 6:
             return errors.DatabaseLocked(

@@ -35,7 +35,10 @@ create table dibs.jobs (
   autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 50000,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000
 );
-create index claim_order on dibs.jobs (queue, rank, run_at, id);    -- knows nothing of held: so a claim is a HOT update
+-- It knows nothing of held: so a claim is a HOT update. Its condition is always true, and whoever reads in claim order
+-- says so; whoever looks for an id does not, and so cannot be given this index for it. (Analyzed while empty, all indexes
+-- look equally small, and PostgreSQL would read the whole of this one for each id.)
+create index claim_order on dibs.jobs (queue, rank, run_at, id) where id > 0;
 
 create table dibs.history (
   id bigint not null, run_at timestamptz not null, created_at timestamptz not null, claimed_at timestamptz,
@@ -110,6 +113,11 @@ declare
   _key_jobs bigint[]; _key_types text[]; _keys text[]; _keeps float8[];
   _unsettled jsonb;
 begin
+  -- Own jobs are locked in the order of their ids, as a cancel does, or the two would wait for each other: deadlock.
+  if cardinality(_done) > 0 and cardinality(_back) > 0 then
+    perform from dibs.jobs j
+    where j.id = any (_done || _back) and j.token = any (_done_tokens || _back_tokens) and j.held order by j.id for update;
+  end if;
   -- 1. Finished jobs go to history, failed ones to dead.
   if cardinality(_done) > 0 then
     with gone as (
@@ -183,7 +191,7 @@ begin
     select j.tid from unnest(_queues, _ranks) r(queue, rank)
     cross join lateral (
       select ctid as tid from dibs.jobs
-      where queue = r.queue collate "C" and rank = r.rank + 20 and run_at <= statement_timestamp() and not held and type <> all (_unknown)
+      where queue = r.queue collate "C" and rank = r.rank + 20 and run_at <= statement_timestamp() and id > 0 and not held and type <> all (_unknown)
       order by run_at, id limit 1 for no key update skip locked) j
     where _suspects > 0 and r.rank < 10
       and not exists (select from dibs.queues q where q.name = r.queue collate "C" and q.paused)
@@ -195,7 +203,7 @@ begin
       cross join lateral (
         select ctid as tid from dibs.jobs
         where queue = r.queue collate "C" and rank = r.rank and (run_at, id) > (r.at, r.id)
-          and run_at <= statement_timestamp() and not held and type <> all (_unknown)
+          and run_at <= statement_timestamp() and id > 0 and not held and type <> all (_unknown)
         order by run_at, id limit _n for no key update skip locked) j
       where not exists (select from dibs.queues q where q.name = r.queue collate "C" and q.paused)
       limit _n - (select count(*) from suspect))),
@@ -215,13 +223,17 @@ begin
   select c.*, null, null, null from claimed c;
 end $$;
 
--- A unique key is freed by the statement that makes its job final, or held on for its period.
-create function dibs.free_keys_1(_jobs bigint[], _types text[], _keys text[], _keeps float8[]) returns void language plpgsql as $$
+-- A unique key is freed by the statement that makes its job final, or held on for its period. In the order of the keys,
+-- as those who add and retry take them.
+create function dibs.free_keys_1(_jobs bigint[], _types text[], _keys text[], _keeps float8[]) returns void language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off
+as $$
 begin
-  delete from dibs.unique_keys k using unnest(_jobs, _types, _keys, _keeps) g(job, type, key, keep)
+  delete from dibs.unique_keys k
+  using (select * from unnest(_jobs, _types, _keys, _keeps) x(job, type, key, keep) order by type collate "C", key collate "C") g
   where k.type = any (array[g.type]) and k.key = any (array[g.key]) and k.job = g.job and g.keep is null;
   update dibs.unique_keys k set until = statement_timestamp() + make_interval(secs => g.keep)
-  from unnest(_jobs, _types, _keys, _keeps) g(job, type, key, keep)
+  from (select * from unnest(_jobs, _types, _keys, _keeps) x(job, type, key, keep) order by type collate "C", key collate "C") g
   where k.type = any (array[g.type]) and k.key = any (array[g.key]) and k.job = g.job and g.keep is not null;
 end $$;
 
@@ -305,12 +317,16 @@ create function dibs.hand_back_1(_workers bigint[], _claims bigint[], _held bigi
 begin
   perform from dibs.workers w where w.id = any (_workers) order by w.id for update;
   return query
-  with back as (
+  with taken as materialized (
+    select j.id from dibs.jobs j
+    where j.held and j.token <> all (_held)
+      and (j.worker = any (_claims) or (_claims is null and j.worker >> 20 = any (_workers)))
+    order by j.id for no key update),
+  back as (
     update dibs.jobs j set
       held = false, worker = null, token = null,
       attempts = j.attempts - (j.finishing = 0)::int, finishing = j.finishing - (j.finishing > 0)::int
-    where j.held and j.token <> all (_held)
-      and (j.worker = any (_claims) or (_claims is null and j.worker >> 20 = any (_workers)))
+    from taken where j.id = any (array[taken.id])
     returning j.id, j.queue, j.rank, j.run_at),
   woken as materialized (
     select dibs.wake_1(queue, rank, min(run_at))

@@ -26,27 +26,28 @@ select pg_notify(:channel, :payload);
 
 -- name: add_keyed
 -- Never locks the row of a key that is held: a caller's open transaction must not block the settle of the holder.
+-- Keys are taken in their own order, or two who add the same ones in different orders would wait for each other.
 with wanted as materialized (
-  select * from unnest(:jobs_queue::text[], :jobs_rank::smallint[], :jobs_type::text[], :jobs_run_at::timestamptz[], :jobs_delay::float8[],
+  select w.*, nextval('dibs.job_id') as id
+  from unnest(:jobs_queue::text[], :jobs_rank::smallint[], :jobs_type::text[], :jobs_run_at::timestamptz[], :jobs_delay::float8[],
       :jobs_max_attempts::smallint[], string_to_array(:jobs_payload, E'\n', ''), string_to_array(:jobs_tags, E'\n', ''),
       :jobs_key::text[], :jobs_unique_for::float8[])
     with ordinality w(queue, rank, type, run_at, delay, max_attempts, payload, tags, key, unique_for, n)),
 lapsed as (
-  delete from dibs.unique_keys k using wanted w
+  delete from dibs.unique_keys k using (select type, key from wanted order by type collate "C", key collate "C") w
   where k.type = any (array[w.type]) and k.key = any (array[w.key]) and k.until <= statement_timestamp() returning 1),
 taken as (
   insert into dibs.unique_keys (type, key, job)
-  select type, key, nextval('dibs.job_id') from (select * from wanted where (select count(*) from lapsed) >= 0 order by n) w
-  on conflict do nothing returning type, key, job),
+  select type, key, id from wanted where (select count(*) from lapsed) >= 0 order by type collate "C", key collate "C", n
+  on conflict do nothing returning job),
 added as (
   insert into dibs.jobs (id, queue, rank, type, run_at, max_attempts, payload, tags, unique_key, unique_for)
-  select t.job, w.queue, w.rank, w.type,
+  select w.id, w.queue, w.rank, w.type,
     greatest(coalesce(w.run_at, statement_timestamp() + make_interval(secs => w.delay)), statement_timestamp()),
     w.max_attempts, w.payload::jsonb, w.tags::jsonb, w.key, w.unique_for
-  from taken t join (select distinct on (type, key) * from wanted order by type, key, n) w on w.type = t.type and w.key = t.key
+  from taken t join wanted w on w.id = t.job
   returning id, type, unique_key, created_at, run_at)
-select w.n, coalesce(a.id, k.job),
-  a.id is not null and not exists (select from wanted f where f.type = w.type and f.key = w.key and f.n < w.n), a.created_at, a.run_at
+select w.n, coalesce(a.id, k.job), a.id is not null and a.id = w.id, a.created_at, a.run_at
 from wanted w
 left join added a on a.type = w.type and a.unique_key = w.key
 left join dibs.unique_keys k on k.type = w.type and k.key = w.key

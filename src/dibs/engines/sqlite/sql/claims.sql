@@ -2,9 +2,11 @@
 -- no other writer comes between them: a claim picks, marks and reads back, and needs no RETURNING (SQLite 3.24 will do).
 
 -- name: turn
--- 1. Write-backs that will change nothing: settled before, or lost.
+-- 1. Write-backs that will change nothing: settled before, or lost. (Of two leases of one job the later one counts.)
 -- when settles
 delete from temp.dibs_unsettled;
+-- when settles
+delete from temp.dibs_back;
 -- when leases
 insert into temp.dibs_unsettled (id, token)
 select cast(d.key as integer), d.value from json_each(:leases) d
@@ -13,7 +15,7 @@ where not exists (select 1 from dibs.jobs j where j.id = cast(d.key as integer) 
 -- when leases
 delete from temp.dibs_special;
 -- each special
-insert or ignore into temp.dibs_special (id, token, state, days, result, failure, hook_error) values (?, ?, ?, ?, ?, ?, ?);
+insert or replace into temp.dibs_special (id, token, state, days, result, failure, hook_error) values (?, ?, ?, ?, ?, ?, ?);
 -- when leases
 insert into dibs.history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, rank, state,
   attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result)
@@ -21,7 +23,7 @@ select j.id, j.run_at, j.created_at, j.claimed_at, c.now, c.now + coalesce(s.day
   j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.payload, j.tags, j.progress, j.failures, s.result
 from dibs.clock c cross join json_each(:leases) d
 cross join dibs.jobs j on j.id = cast(d.key as integer) and j.token = d.value and j.held = 1
-left join temp.dibs_special s on s.id = j.id where coalesce(s.state, 3) = 3;
+left join temp.dibs_special s on s.id = j.id and s.token = j.token where coalesce(s.state, 3) = 3;
 -- when special
 insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, rank, state,
   attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error)
@@ -48,15 +50,13 @@ where (type, key, job) in (
 delete from dibs.jobs where id in (select cast(d.key as integer) from json_each(:leases) d)
   and id not in (select u.id from temp.dibs_unsettled u);
 -- 3. Others go back to waiting: 1 retry, 2 snooze, 3 release, 4 finish (to be claimed once more only to be finished).
--- when back
-delete from temp.dibs_back;
 -- each back
-insert or ignore into temp.dibs_back (id, token, way, delay, failure) values (?, ?, ?, ?, ?);
+insert or replace into temp.dibs_back (id, token, way, delay, failure) values (?, ?, ?, ?, ?);
 -- when back
 insert or ignore into temp.dibs_unsettled (id, token) select id, token from temp.dibs_back b
 where not exists (select 1 from dibs.jobs j where j.id = b.id and j.token = b.token and j.held = 1);
 -- when back
-delete from temp.dibs_back where id in (select id from temp.dibs_unsettled);
+delete from temp.dibs_back where (id, token) in (select id, token from temp.dibs_unsettled);
 -- when back
 update dibs.jobs set
   held = 0, worker = null,
@@ -86,7 +86,10 @@ select null, null, null, null, null, null, null, null, null, null, null, c.now,
       (select h.state from dibs.history h where h.id = u.id and h.token = u.token),
       (select g.state from dibs.dead g where g.id = u.id and g.token = u.token),
       (select j.state from dibs.jobs j where j.id = u.id and j.token = u.token and j.held = 0)))
-    from temp.dibs_unsettled u) end
+    from temp.dibs_unsettled u
+    where u.id not in (select id from temp.dibs_back) and not exists (
+      select 1 from json_each(:leases) d where cast(d.key as integer) = u.id
+        and (u.id, d.value) not in (select id, token from temp.dibs_unsettled))) end
 from dibs.clock c;
 -- 5. The claim. One element of ranges per range (queue, rank), in the order wanted: the loops run in the order written.
 -- when limit

@@ -2,7 +2,7 @@
 
 -- name: temporary
 create temp table if not exists dibs_picked (place integer primary key, id integer not null);
-create temp table if not exists dibs_unsettled (id integer primary key, token integer not null);
+create temp table if not exists dibs_unsettled (id integer, token integer, primary key (id, token));
 create temp table if not exists dibs_special (
   id integer primary key, token integer, state integer, days integer, result text, failure text, hook_error text);
 create temp table if not exists dibs_back (id integer primary key, token integer, way integer, delay real, failure text);

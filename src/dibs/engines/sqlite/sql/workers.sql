@@ -26,7 +26,9 @@ delete from temp.dibs_listed;
 insert into temp.dibs_listed (id)
 select j.id from json_each(:workers) w cross join dibs.jobs j
   on j.held = 1 and j.worker >> 20 = w.value
-where (:claims is null or j.worker in (select value from json_each(:claims))) and j.token not in (select value from json_each(:held));
+where (:claims is null or j.worker in (select value from json_each(:claims)))
+  -- Here a token alone is not enough: each row has a counter of its own, and two jobs of a worker may have the same token.
+  and (j.id, j.token) not in (select json_extract(h.value, '$[0]'), json_extract(h.value, '$[1]') from json_each(:leases) h);
 update dibs.jobs set
   held = 0, worker = null, token = ((token >> 20) + 1) << 20 | (random() & 1048575),
   attempts = attempts - (finishing = 0), finishing = finishing - (finishing > 0)

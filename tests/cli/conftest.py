@@ -1,0 +1,5 @@
+"""A shell for every test of the command line."""
+
+from tests.cli.commands import shell
+
+__all__ = ["shell"]

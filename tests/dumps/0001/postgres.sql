@@ -1,0 +1,805 @@
+SET statement_timeout = 0;
+SET lock_timeout = 0;
+SET idle_in_transaction_session_timeout = 0;
+SET client_encoding = 'UTF8';
+SET standard_conforming_strings = on;
+SELECT pg_catalog.set_config('search_path', '', false);
+SET check_function_bodies = false;
+SET xmloption = content;
+SET client_min_messages = warning;
+SET row_security = off;
+CREATE SCHEMA dibs;
+CREATE FUNCTION dibs.drop_partition_1(_today date) RETURNS text
+    LANGUAGE plpgsql
+    SET lock_timeout TO '100ms'
+    AS $_$
+declare _name text;
+begin
+  select c.relname into _name from pg_inherits i join pg_class c on c.oid = i.inhrelid
+  where i.inhparent = '"dibs".history'::regclass and c.relname ~ '^history_\d{8}$' and c.relname < 'history_' || to_char(_today, 'YYYYMMDD')
+  order by c.relname limit 1;
+  if _name is null then return 'none'; end if;
+  execute format('drop table "dibs".%I', _name);
+  return 'dropped';
+exception when lock_not_available then return 'busy';
+end $_$;
+CREATE FUNCTION dibs.free_keys_1(_jobs bigint[], _types text[], _keys text[], _keeps double precision[]) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+begin
+  delete from "dibs".unique_keys k
+  using (select * from unnest(_jobs, _types, _keys, _keeps) x(job, type, key, keep) order by type collate "C", key collate "C") g
+  where k.type = any (array[g.type]) and k.key = any (array[g.key]) and k.job = g.job and g.keep is null;
+  update "dibs".unique_keys k set until = statement_timestamp() + make_interval(secs => g.keep)
+  from (select * from unnest(_jobs, _types, _keys, _keeps) x(job, type, key, keep) order by type collate "C", key collate "C") g
+  where k.type = any (array[g.type]) and k.key = any (array[g.key]) and k.job = g.job and g.keep is not null;
+end $$;
+CREATE FUNCTION dibs.hand_back_1(_workers bigint[], _claims bigint[], _held bigint[]) RETURNS SETOF bigint
+    LANGUAGE plpgsql
+    AS $$
+begin
+  perform from "dibs".workers w where w.id = any (_workers) order by w.id for update;
+  return query
+  with taken as materialized (
+    select j.id from "dibs".jobs j
+    where j.held and j.token <> all (_held)
+      and (j.worker = any (_claims) or (_claims is null and j.worker >> 20 = any (_workers)))
+    order by j.id for no key update),
+  back as (
+    update "dibs".jobs j set
+      held = false, worker = null, token = null,
+      attempts = j.attempts - (j.finishing = 0)::int, finishing = j.finishing - (j.finishing > 0)::int
+    from taken where j.id = any (array[taken.id])
+    returning j.id, j.queue, j.rank, j.run_at),
+  woken as materialized (
+    select "dibs".wake_1(queue, rank, min(run_at))
+    from back group by queue, rank)
+  select id from back where (select count(*) from woken) >= 0;
+end $$;
+CREATE FUNCTION dibs.make_partition_1(_day date) RETURNS text
+    LANGUAGE plpgsql
+    SET lock_timeout TO '100ms'
+    AS $$
+declare _name text := 'history_' || to_char(_day, 'YYYYMMDD');
+begin
+  if to_regclass(format('"dibs".%I', _name)) is not null then return 'there'; end if;
+  execute format('create table "dibs".%I partition of "dibs".history for values from (%L) to (%L)', _name, _day, _day + 1);
+  return 'made';
+exception
+  when lock_not_available then return 'busy';
+  when check_violation or duplicate_table then return 'there';   -- that day's rows lie in history_rest already
+end $$;
+CREATE FUNCTION dibs.recover_1(_judge bigint, _known bigint[], _silent bigint[], _beats timestamp with time zone[]) RETURNS TABLE(job bigint, worker bigint, dead boolean)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare _dead bigint[]; _careful boolean;
+begin
+  _careful := exists (select from "dibs".workers w where w.id = _judge
+    and w.beat_at - w.steady_since >= make_interval(secs => w.lease)
+    and abs(extract(epoch from clock_timestamp() - w.beat_at)) <= 2 * w.beat);
+  select array_agg(id) into _dead from (
+    select w.id from "dibs".workers w
+    where w.id = any (_known)
+      or exists (select from unnest(_silent, _beats) s(id, beat_at) where s.id = w.id and s.beat_at = w.beat_at)
+      or (_careful and abs(extract(epoch from clock_timestamp() - w.beat_at)) > w.lease)
+    order by w.id for update skip locked) x;
+  if _dead is null then return; end if;
+  -- A statement of its own, so that it sees the claims that were in flight when their worker's row was locked.
+  return query
+  with lost as materialized (
+    select j.id, j.worker >> 20 as number from "dibs".jobs j
+    where j.held and j.worker >> 20 = any (_dead) order by j.id for no key update skip locked),
+  back as (
+    update "dibs".jobs j set
+      held = false, worker = null, token = null, state = 1, crashes = j.crashes + 1,
+      finishing = case when j.finishing = 0 and j.attempts >= j.max_attempts then 1 else j.finishing end,
+      rank = j.rank % 10 + 20,
+      run_at = statement_timestamp() + make_interval(secs => random() + case when j.finishing > 0 then least(2 ^ j.finishing, 300) else 0 end),
+      failures = "dibs".with_failure(j.failures, jsonb_build_object(
+        'attempt', j.attempts, 'error', 'the worker died', 'worker', w.name,
+        'started_at', extract(epoch from j.claimed_at), 'finished_at', extract(epoch from statement_timestamp())))
+    from lost join "dibs".workers w on w.id = lost.number
+    where j.id = any (array[lost.id])
+    returning j.id, lost.number, j.queue, j.rank, j.run_at),
+  woken as materialized (
+    select "dibs".wake_1(queue, rank, min(run_at))
+    from back group by queue, rank),
+  told as materialized (
+    select pg_notify('job_events', jsonb_build_object('jobIds', jsonb_agg(id))::text)
+    from (select id, row_number() over (order by id) / 300 as part from back) b group by part)
+  select id, number, false from back where (select count(*) from woken) + (select count(*) from told) >= 0;
+  -- A row goes only when no job carries its name: one may be committing its own transaction.
+  return query
+  delete from "dibs".workers w where w.id = any (_dead) and not exists (select from "dibs".jobs j where j.held and j.worker >> 20 = w.id)
+  returning null::bigint, w.id, true;
+end $$;
+CREATE FUNCTION dibs.recover_orphans_1() RETURNS SETOF bigint
+    LANGUAGE sql
+    AS $$
+  with orphans as materialized (
+    select j.id from "dibs".jobs j where j.held and not exists (select from "dibs".workers w where w.id = j.worker >> 20)
+    order by j.id for no key update skip locked)
+  update "dibs".jobs j set
+    held = false, worker = null, token = null, state = 1, crashes = j.crashes + 1,
+    finishing = case when j.finishing = 0 and j.attempts >= j.max_attempts then 1 else j.finishing end,
+    rank = j.rank % 10 + 20, run_at = statement_timestamp(),
+    failures = "dibs".with_failure(j.failures, jsonb_build_object(
+      'attempt', j.attempts, 'error', 'the worker vanished', 'worker', (select n.name from "dibs".worker_names n where n.id = j.worker >> 20),
+      'started_at', extract(epoch from j.claimed_at), 'finished_at', extract(epoch from statement_timestamp())))
+  from orphans o where j.id = any (array[o.id])
+  returning j.id;
+$$;
+CREATE FUNCTION dibs.turn_1(_worker bigint, _claim integer, _n integer, _suspects integer, _unknown text[], _queues text[], _ranks smallint[], _ats timestamp with time zone[], _ids bigint[], _done bigint[], _done_tokens bigint[], _done_states smallint[], _done_days integer[], _done_results text, _done_failures text, _done_hook_errors text[], _back bigint[], _back_tokens bigint[], _back_ways smallint[], _back_delays double precision[], _back_failures text, _events text) RETURNS TABLE(id bigint, token bigint, type text, queue text, payload jsonb, attempts smallint, max_attempts smallint, rank smallint, run_at timestamp with time zone, crashes smallint, finishing smallint, clock timestamp with time zone, paused jsonb, unsettled jsonb)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  _settled bigint[] := '{}'; _returned bigint[] := '{}';
+  _key_jobs bigint[]; _key_types text[]; _keys text[]; _keeps float8[];
+  _unsettled jsonb;
+begin
+  -- Own jobs are locked in the order of their ids, as a cancel does, or the two would wait for each other: deadlock.
+  if cardinality(_done) > 0 and cardinality(_back) > 0 then
+    perform from "dibs".jobs j
+    where j.id = any (_done || _back) and j.token = any (_done_tokens || _back_tokens) and j.held order by j.id for update;
+  end if;
+  -- 1. Finished jobs go to history, failed ones to dead.
+  if cardinality(_done) > 0 then
+    with gone as (
+      delete from "dibs".jobs j
+      using unnest(_done, _done_tokens, _done_states, _done_days, string_to_array(_done_results, E'\n', ''),
+                   string_to_array(_done_failures, E'\n', ''), _done_hook_errors)
+            d(id, token, state, days, result, failure, hook_error)
+      where j.id = any (array[d.id]) and j.token = d.token and j.held
+      returning j.*, d.state as outcome, d.days, d.result, d.failure, d.hook_error),
+    kept as (
+      insert into "dibs".history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, rank, state,
+        attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result)
+      select id, run_at, created_at, claimed_at, statement_timestamp(), (statement_timestamp() at time zone 'utc')::date + days,
+        worker, token, rank, outcome, attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures,
+        result::jsonb
+      from gone where outcome = 3),
+    buried as (
+      insert into "dibs".dead (id, run_at, created_at, claimed_at, finished_at, worker, token, rank, state,
+        attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error)
+      select id, run_at, created_at, claimed_at, statement_timestamp(), worker, token, rank, outcome,
+        attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress,
+        "dibs".with_failure(failures, failure::jsonb || jsonb_build_object(
+          'started_at', extract(epoch from claimed_at), 'finished_at', extract(epoch from statement_timestamp()))), hook_error
+      from gone where outcome <> 3)
+    select coalesce(array_agg(id), '{}'), array_agg(id) filter (where unique_key is not null),
+      array_agg(type) filter (where unique_key is not null), array_agg(unique_key) filter (where unique_key is not null),
+      array_agg(unique_for) filter (where unique_key is not null)
+    into _settled, _key_jobs, _key_types, _keys, _keeps from gone;
+    if _key_jobs is not null then
+      perform "dibs".free_keys_1(_key_jobs, _key_types, _keys, _keeps);
+    end if;
+  end if;
+  -- 2. Others go back to waiting: 1 retry, 2 snooze, 3 release, 4 finish (to be claimed once more only to be finished).
+  if cardinality(_back) > 0 then
+    with returned as (
+      update "dibs".jobs j set
+        held = false, worker = null,
+        state = case d.way when 2 then 0 when 3 then j.state else 1 end,
+        attempts = j.attempts - case when d.way in (2, 3) and j.finishing = 0 then 1 else 0 end,
+        finishing = case when d.way = 4 then greatest(j.finishing, 1) when d.way = 3 and j.finishing > 0 then j.finishing - 1 else j.finishing end,
+        run_at = case d.way when 3 then j.run_at else statement_timestamp() + make_interval(secs => d.delay) end,
+        rank = case
+          when d.way = 3 then j.rank
+          when d.way = 4 or j.attempts - (d.way = 2)::int >= j.max_attempts - 1 then j.rank % 10 + 10
+          else j.rank % 10 end,
+        failures = "dibs".with_failure(j.failures, d.failure::jsonb || jsonb_build_object(
+          'started_at', extract(epoch from j.claimed_at), 'finished_at', extract(epoch from statement_timestamp())))
+      from unnest(_back, _back_tokens, _back_ways, _back_delays, string_to_array(_back_failures, E'\n', '')) d(id, token, way, delay, failure)
+      where j.id = any (array[d.id]) and j.token = d.token and j.held
+      returning j.id, j.queue, j.rank, j.run_at, d.way),
+    woken as materialized (
+      select "dibs".wake_1(queue, rank, min(run_at))
+      from returned where way = 3 group by queue, rank)
+    select coalesce(array_agg(id), '{}') into _returned from returned where (select count(*) from woken) >= 0;
+  end if;
+  -- 3. An id that did not come back was settled before (a settle sent twice) or is lost.
+  if cardinality(_settled) + cardinality(_returned) < cardinality(_done) + cardinality(_back) then
+    _unsettled := "dibs".unsettled_1(_done || _back, _done_tokens || _back_tokens, _settled || _returned);
+  end if;
+  if _events is not null then
+    perform pg_notify('job_events', _events);
+  end if;
+  -- 4. The claim, with a snapshot of its own. One element of the arrays per range (queue, rank), in the order wanted.
+  if _n = 0 then
+    return query select null::bigint, null::bigint, null, null, null::jsonb, null::smallint, null::smallint, null::smallint,
+      null::timestamptz, null::smallint, null::smallint, statement_timestamp(), null::jsonb, _unsettled;
+    return;
+  end if;
+  return query
+  with suspect as materialized (
+    select j.tid from unnest(_queues, _ranks) r(queue, rank)
+    cross join lateral (
+      select ctid as tid from "dibs".jobs
+      where queue = r.queue collate "C" and rank = r.rank + 20 and run_at <= statement_timestamp() and id > 0 and not held and type <> all (_unknown)
+      order by run_at, id limit 1 for no key update skip locked) j
+    where _suspects > 0 and r.rank < 10
+      and not exists (select from "dibs".queues q where q.name = r.queue collate "C" and q.paused)
+    limit _suspects),
+  picked as materialized (
+    select tid from suspect
+    union all (
+      select j.tid from unnest(_queues, _ranks, _ats, _ids) r(queue, rank, at, id)
+      cross join lateral (
+        select ctid as tid from "dibs".jobs
+        where queue = r.queue collate "C" and rank = r.rank and (run_at, id) > (r.at, r.id)
+          and run_at <= statement_timestamp() and id > 0 and not held and type <> all (_unknown)
+        order by run_at, id limit _n for no key update skip locked) j
+      where not exists (select from "dibs".queues q where q.name = r.queue collate "C" and q.paused)
+      limit _n - (select count(*) from suspect))),
+  alive as materialized (                       -- after picked and only if there is something: an empty claim writes nothing
+    select id from "dibs".workers where id = _worker and (select count(*) from picked) > 0 for key share skip locked),
+  claimed as (
+    update "dibs".jobs j set
+      held = true, worker = _worker << 20 | _claim,
+      token = nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint,
+      attempts = attempts + (finishing = 0)::int, finishing = finishing + (finishing > 0)::int,
+      claimed_at = statement_timestamp()
+    from picked where j.ctid = picked.tid and exists (select from alive)
+    returning j.id, j.token, j.type, j.queue, j.payload, j.attempts, j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing)
+  select null::bigint, null::bigint, null, null, null::jsonb, null::smallint, null::smallint, null::smallint, null::timestamptz,
+    null::smallint, null::smallint, statement_timestamp(), (select jsonb_agg(name) from "dibs".queues where paused), _unsettled
+  union all
+  select c.*, null, null, null from claimed c;
+end $$;
+SET default_tablespace = '';
+SET default_table_access_method = heap;
+CREATE TABLE dibs.dead (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    worker bigint,
+    token bigint,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    unique_for double precision,
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    hook_error text
+);
+CREATE TABLE dibs.history (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb
+)
+PARTITION BY RANGE (expires);
+CREATE SEQUENCE dibs.job_id
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+CREATE TABLE dibs.jobs (
+    id bigint DEFAULT nextval('dibs.job_id'::regclass) NOT NULL,
+    run_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
+    created_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
+    claimed_at timestamp with time zone,
+    worker bigint,
+    token bigint,
+    rank smallint DEFAULT 4 NOT NULL,
+    held boolean DEFAULT false NOT NULL,
+    state smallint DEFAULT 0 NOT NULL,
+    attempts smallint DEFAULT 0 NOT NULL,
+    max_attempts smallint DEFAULT 3 NOT NULL,
+    crashes smallint DEFAULT 0 NOT NULL,
+    finishing smallint DEFAULT 0 NOT NULL,
+    queue text DEFAULT 'default'::text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    unique_for double precision,
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb
+)
+WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='50000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
+CREATE FUNCTION dibs.unsettled_1(_jobs bigint[], _tokens bigint[], _settled bigint[]) RETURNS jsonb
+    LANGUAGE sql STABLE
+    RETURN (SELECT jsonb_object_agg(d.id, COALESCE((SELECT h.state FROM dibs.history h WHERE ((h.id = d.id) AND (h.token = d.token)) LIMIT 1), (SELECT g.state FROM dibs.dead g WHERE ((g.id = d.id) AND (g.token = d.token))), (SELECT j.state FROM dibs.jobs j WHERE ((j.id = ANY (ARRAY[d.id])) AND (j.token = d.token) AND (NOT j.held))))) AS jsonb_object_agg FROM UNNEST(unsettled_1._jobs, unsettled_1._tokens) d(id, token) WHERE (d.id <> ALL (unsettled_1._settled)));
+CREATE FUNCTION dibs.wake_1(_queue text, _rank integer, _run_at timestamp with time zone) RETURNS void
+    LANGUAGE sql
+    AS $$
+  select pg_notify('dibs_wake', json_build_object('queue', _queue, 'rank', _rank, 'runAt', _run_at)::text);
+$$;
+CREATE FUNCTION dibs.with_failure(_failures jsonb, _entry jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE
+    RETURN CASE WHEN (_entry IS NULL) THEN _failures WHEN (jsonb_array_length(_failures) >= 10) THEN ((_failures - 0) || jsonb_build_array(_entry)) ELSE (COALESCE(_failures, '[]'::jsonb) || jsonb_build_array(_entry)) END;
+CREATE VIEW dibs.all_jobs AS
+ SELECT jobs.id,
+    jobs.type,
+    jobs.queue,
+        CASE
+            WHEN jobs.held THEN 'RUNNING'::text
+            ELSE (ARRAY['PENDING'::text, 'RETRY'::text, 'PROCESSING'::text])[(jobs.state + 1)]
+        END AS state,
+    (9 - ((jobs.rank)::integer % 10)) AS priority,
+    jobs.attempts,
+    jobs.max_attempts,
+    jobs.payload,
+    NULL::jsonb AS result,
+    ((jobs.failures -> '-1'::integer) ->> 'error'::text) AS error,
+    jobs.progress,
+    jobs.tags,
+    jobs.unique_key,
+    (jobs.worker >> 20) AS worker,
+    jobs.created_at,
+    jobs.run_at,
+    jobs.claimed_at AS started_at,
+    NULL::timestamp with time zone AS finished_at
+   FROM dibs.jobs
+UNION ALL
+ SELECT dead.id,
+    dead.type,
+    dead.queue,
+        CASE dead.state
+            WHEN 4 THEN 'FAILED'::text
+            ELSE 'CANCELLED'::text
+        END AS state,
+    (9 - ((dead.rank)::integer % 10)) AS priority,
+    dead.attempts,
+    dead.max_attempts,
+    dead.payload,
+    NULL::jsonb AS result,
+    ((dead.failures -> '-1'::integer) ->> 'error'::text) AS error,
+    dead.progress,
+    dead.tags,
+    dead.unique_key,
+    (dead.worker >> 20) AS worker,
+    dead.created_at,
+    dead.run_at,
+    dead.claimed_at AS started_at,
+    dead.finished_at
+   FROM dibs.dead
+UNION ALL
+ SELECT history.id,
+    history.type,
+    history.queue,
+    'SUCCESSFUL'::text AS state,
+    (9 - ((history.rank)::integer % 10)) AS priority,
+    history.attempts,
+    history.max_attempts,
+    history.payload,
+    history.result,
+    ((history.failures -> '-1'::integer) ->> 'error'::text) AS error,
+    history.progress,
+    history.tags,
+    history.unique_key,
+    (history.worker >> 20) AS worker,
+    history.created_at,
+    history.run_at,
+    history.claimed_at AS started_at,
+    history.finished_at
+   FROM dibs.history;
+CREATE TABLE dibs.history_20261116 (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb
+);
+CREATE TABLE dibs.history_20261117 (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb
+);
+CREATE TABLE dibs.history_20261118 (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb
+);
+CREATE TABLE dibs.history_20261119 (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb
+);
+CREATE TABLE dibs.history_20261120 (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb
+);
+CREATE TABLE dibs.history_20261121 (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb
+);
+CREATE TABLE dibs.history_20261122 (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb
+);
+CREATE TABLE dibs.history_20261123 (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb
+);
+CREATE TABLE dibs.history_20261124 (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb
+);
+CREATE TABLE dibs.history_20261125 (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb
+);
+CREATE TABLE dibs.history_20261126 (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb
+);
+CREATE TABLE dibs.history_rest (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb
+);
+CREATE TABLE dibs.migrations (
+    number integer NOT NULL,
+    name text NOT NULL,
+    applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+CREATE TABLE dibs.queues (
+    name text NOT NULL COLLATE pg_catalog."C",
+    paused boolean DEFAULT false NOT NULL
+);
+CREATE SEQUENCE dibs.token
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+CREATE TABLE dibs.unique_keys (
+    type text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
+    job bigint NOT NULL,
+    until timestamp with time zone
+);
+CREATE TABLE dibs.worker_names (
+    id bigint NOT NULL,
+    name text NOT NULL,
+    seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+CREATE TABLE dibs.workers (
+    id bigint NOT NULL,
+    name text NOT NULL,
+    lease double precision NOT NULL,
+    beat double precision NOT NULL,
+    started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    beat_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    steady_since timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+)
+WITH (fillfactor='10');
+ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261116 FOR VALUES FROM ('2026-11-16') TO ('2026-11-17');
+ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261117 FOR VALUES FROM ('2026-11-17') TO ('2026-11-18');
+ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261118 FOR VALUES FROM ('2026-11-18') TO ('2026-11-19');
+ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261119 FOR VALUES FROM ('2026-11-19') TO ('2026-11-20');
+ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261120 FOR VALUES FROM ('2026-11-20') TO ('2026-11-21');
+ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261121 FOR VALUES FROM ('2026-11-21') TO ('2026-11-22');
+ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261122 FOR VALUES FROM ('2026-11-22') TO ('2026-11-23');
+ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261123 FOR VALUES FROM ('2026-11-23') TO ('2026-11-24');
+ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261124 FOR VALUES FROM ('2026-11-24') TO ('2026-11-25');
+ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261125 FOR VALUES FROM ('2026-11-25') TO ('2026-11-26');
+ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261126 FOR VALUES FROM ('2026-11-26') TO ('2026-11-27');
+ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_rest DEFAULT;
+INSERT INTO dibs.dead VALUES (9, '2026-11-16 06:13:11.281584+05:45', '2026-11-16 06:13:11.27846+05:45', '2026-11-16 06:13:11.289232+05:45', '2026-11-16 06:13:11.291051+05:45', 3659264924316598276, 4936961, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794788891.280181, "finished_at": 1794788891.281584}, {"error": "second", "attempt": 2, "started_at": 1794788891.289232, "finished_at": 1794788891.291051}]', NULL);
+INSERT INTO dibs.dead VALUES (10, '2026-11-16 06:13:11.293017+05:45', '2026-11-16 06:13:11.293017+05:45', NULL, '2026-11-16 06:13:11.294317+05:45', NULL, NULL, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.history_20261123 VALUES (7, '2026-11-16 06:13:11.245117+05:45', '2026-11-16 06:13:11.245117+05:45', '2026-11-16 06:13:11.248111+05:45', '2026-11-16 06:13:11.265585+05:45', '2026-11-23', 3659264924316598273, 1372687, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}');
+INSERT INTO dibs.history_20261123 VALUES (8, '2026-11-16 06:13:11.269857+05:45', '2026-11-16 06:13:11.269857+05:45', '2026-11-16 06:13:11.272742+05:45', '2026-11-16 06:13:11.274195+05:45', '2026-11-23', 3659264924316598274, 2744010, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (1, '2026-11-16 06:13:11.226246+05:45', '2026-11-16 06:13:11.226246+05:45', NULL, NULL, NULL, 4, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (2, '2026-11-16 06:13:11.231544+05:45', '2026-11-16 06:13:11.231544+05:45', NULL, NULL, NULL, 0, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-16 06:13:11.232133+05:45', NULL, NULL, NULL, 4, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (4, '2026-11-16 06:13:11.232517+05:45', '2026-11-16 06:13:11.232517+05:45', NULL, NULL, NULL, 14, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (5, '2026-11-16 06:13:11.234624+05:45', '2026-11-16 06:13:11.234624+05:45', NULL, NULL, NULL, 4, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (6, '2026-11-16 06:13:11.243912+05:45', '2026-11-16 06:13:11.243912+05:45', NULL, NULL, NULL, 4, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (12, '2026-11-16 06:13:11.305682+05:45', '2026-11-16 06:13:11.300622+05:45', '2026-11-16 06:13:11.301349+05:45', NULL, 7126770, 14, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794788891.301349, "finished_at": 1794788891.305682}]');
+INSERT INTO dibs.jobs VALUES (13, '2026-11-16 06:13:11.308337+05:45', '2026-11-16 06:13:11.306264+05:45', '2026-11-16 06:13:11.306694+05:45', NULL, 7998243, 4, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (17, '2026-11-16 06:13:11.323322+05:45', '2026-11-16 06:13:11.323322+05:45', '2026-11-16 06:13:11.323801+05:45', 3659264924316598281, 11932734, 4, true, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (11, '2026-11-16 06:14:11.299968+05:45', '2026-11-16 06:13:11.298535+05:45', '2026-11-16 06:13:11.299112+05:45', NULL, 6264507, 4, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794788891.299112, "finished_at": 1794788891.299968}]');
+INSERT INTO dibs.jobs VALUES (14, '2026-11-16 06:13:11.309136+05:45', '2026-11-16 06:13:11.309136+05:45', '2026-11-16 06:13:11.311037+05:45', NULL, 8432444, 4, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (15, '2026-11-16 06:13:11.636111+05:45', '2026-11-16 06:13:11.312505+05:45', '2026-11-16 06:13:11.314067+05:45', NULL, NULL, 24, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-29dedc", "attempt": 1, "started_at": 1794788891.314067, "finished_at": 1794788891.316544}]');
+INSERT INTO dibs.jobs VALUES (16, '2026-11-16 06:13:11.862665+05:45', '2026-11-16 06:13:11.313035+05:45', '2026-11-16 06:13:11.314067+05:45', NULL, NULL, 24, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-29dedc", "attempt": 1, "started_at": 1794788891.314067, "finished_at": 1794788891.316544}]');
+INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-16 06:13:11.205738+05:45');
+INSERT INTO dibs.queues VALUES ('paused', true);
+INSERT INTO dibs.unique_keys VALUES ('task', 'held', 5, NULL);
+INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-23 06:13:11.274195+05:45');
+INSERT INTO dibs.worker_names VALUES (3489746975247, 'worker-aa9a54', '2026-11-16 06:13:11.222852+05:45');
+INSERT INTO dibs.worker_names VALUES (3268951034289, 'worker-29dedc', '2026-11-16 06:13:11.312203+05:45');
+INSERT INTO dibs.workers VALUES (3489746975247, 'worker-aa9a54', 15, 3, '2026-11-16 06:13:11.222673+05:45', '2026-11-16 06:13:11.222673+05:45', '2026-11-16 06:13:11.222673+05:45');
+SELECT pg_catalog.setval('dibs.job_id', 17, true);
+SELECT pg_catalog.setval('dibs.token', 11, true);
+ALTER TABLE ONLY dibs.dead
+    ADD CONSTRAINT dead_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY dibs.jobs
+    ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY dibs.migrations
+    ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
+ALTER TABLE ONLY dibs.queues
+    ADD CONSTRAINT queues_pkey PRIMARY KEY (name);
+ALTER TABLE ONLY dibs.unique_keys
+    ADD CONSTRAINT unique_keys_pkey PRIMARY KEY (type, key);
+ALTER TABLE ONLY dibs.worker_names
+    ADD CONSTRAINT worker_names_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY dibs.workers
+    ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
+CREATE INDEX claim_order ON dibs.jobs USING btree (queue, rank, run_at, id) WHERE (id > 0);
+CREATE INDEX dead_queue ON dibs.dead USING btree (queue, state);
+CREATE INDEX history_id ON ONLY dibs.history USING btree (id);
+CREATE INDEX history_20261116_id_idx ON dibs.history_20261116 USING btree (id);
+CREATE INDEX history_20261117_id_idx ON dibs.history_20261117 USING btree (id);
+CREATE INDEX history_20261118_id_idx ON dibs.history_20261118 USING btree (id);
+CREATE INDEX history_20261119_id_idx ON dibs.history_20261119 USING btree (id);
+CREATE INDEX history_20261120_id_idx ON dibs.history_20261120 USING btree (id);
+CREATE INDEX history_20261121_id_idx ON dibs.history_20261121 USING btree (id);
+CREATE INDEX history_20261122_id_idx ON dibs.history_20261122 USING btree (id);
+CREATE INDEX history_20261123_id_idx ON dibs.history_20261123 USING btree (id);
+CREATE INDEX history_20261124_id_idx ON dibs.history_20261124 USING btree (id);
+CREATE INDEX history_20261125_id_idx ON dibs.history_20261125 USING btree (id);
+CREATE INDEX history_20261126_id_idx ON dibs.history_20261126 USING btree (id);
+CREATE INDEX history_rest_id_idx ON dibs.history_rest USING btree (id);
+ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261116_id_idx;
+ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261117_id_idx;
+ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261118_id_idx;
+ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261119_id_idx;
+ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261120_id_idx;
+ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261121_id_idx;
+ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261122_id_idx;
+ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261123_id_idx;
+ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261124_id_idx;
+ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261125_id_idx;
+ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261126_id_idx;
+ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_rest_id_idx;

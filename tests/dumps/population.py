@@ -1,0 +1,91 @@
+"""Jobs in every state, each in a queue of its own name: what a dump holds, and how to compare."""
+
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any
+
+from dibs.engines.engine import Engine
+from dibs.job import Job, JobId
+from dibs.lifecycle import Back, Way
+from dibs.operations import jobs
+from dibs.payload import decode, encode
+from tests.actors import Actors, Worker
+
+FAR = datetime(2099, 1, 1, tzinfo=UTC)
+CENTURY = 100 * 365 * 86400.0
+MOMENTS = ("created_at", "run_at", "started_at", "finished_at")
+
+
+class Population:
+    """A place that fills."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.actors = engine, Actors(engine)
+        self.worker = self.actors.worker()
+        self.ids: dict[str, JobId] = {}
+
+    def fill(self) -> dict[str, JobId]:
+        """Every state there is, reached as it is reached in use; the ids by queue."""
+        self.waiting()
+        self.finished()
+        self.given_back()
+        self.crashed()
+        self.add("running")
+        self.worker.claim(1, "running")
+        return self.ids
+
+    def waiting(self) -> None:
+        """PENDING, in all kinds."""
+        self.add("waiting", tags=encode(["a", "b"]))
+        self.add("urgent", priority=9)
+        self.add("later", run_at=FAR)
+        self.add("once", max_attempts=1)
+        self.add("keyed", unique_key="held")
+        self.add("paused")
+        self.actors.pause("paused")
+
+    def finished(self) -> None:
+        """SUCCESSFUL, FAILED and CANCELLED."""
+        self.add("successful")
+        (job,) = self.worker.claim(1, "successful")
+        self.engine.run(jobs.progress(job.lease, encode({"percent": 90})))
+        self.worker.succeed(job, {"sent": True})
+        self.add("successful for long", unique_key="held on", unique_for=CENTURY)
+        self.worker.succeed(*self.worker.claim(1, "successful for long"))
+        self.add("failed", unique_key="free")
+        self.worker.retry(*self.worker.claim(1, "failed"), error="first")
+        self.worker.fail(*self.worker.claim(1, "failed"), error="second")
+        self.add("cancelled", priority=0)
+        self.engine.run(jobs.cancel([self.ids["cancelled"]]))
+
+    def given_back(self) -> None:
+        """RETRY, and PENDING again."""
+        self.add("retried", max_attempts=5)
+        self.worker.retry(*self.worker.claim(1, "retried"), delay=60)
+        self.add("on its last attempt", max_attempts=2)
+        self.worker.retry(*self.worker.claim(1, "on its last attempt"))
+        self.add("snoozed")
+        self.worker.settle(*self.worker.claim(1, "snoozed"), Back(Way.SNOOZE))
+        self.add("released")
+        self.worker.settle(*self.worker.claim(1, "released"), Back(Way.RELEASE))
+
+    def crashed(self) -> None:
+        """Left behind by a worker that died."""
+        dead: Worker = self.actors.worker()
+        self.add("suspect")
+        self.add("finishing", max_attempts=1)
+        assert len(dead.claim(2, "suspect", "finishing")) == 2
+        self.actors.recover(dead)
+
+    def add(self, name: str, **options: Any) -> None:
+        """A job in the queue of its name."""
+        self.ids[name] = self.actors.add("task", {"name": name, "text": "naïve ☃ \\ ' \"\n"}, queue=name, **options)
+
+
+def as_json(job: Job) -> dict[str, Any]:
+    """All that a job shows, as it comes back from a file; times to the microsecond."""
+    shown = {each.name: getattr(job, each.name) for each in fields(job)}
+    for name in MOMENTS:
+        shown[name] = shown[name] and shown[name].isoformat()
+    plain: dict[str, Any] = decode(encode(shown))
+    return plain

@@ -1,0 +1,1 @@
+"""Tests of the worker: its heart, its lanes, its drain."""
