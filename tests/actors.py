@@ -27,12 +27,20 @@ class Worker:
     turns: int = 0
     held: list[Lease] = field(default_factory=list)
 
-    def claim(self, limit: int = 1, *queues: str, suspects: int = 1, settles: list[claims.Settle] | None = None, **more: Any) -> list[Claimed]:
+    def claim(
+        self, limit: int = 1, *queues: str, suspects: int = 1, settles: list[claims.Settle] | None = None, **more: Any
+    ) -> list[Claimed]:
         """Claim, and settle first if asked to."""
         return self.turn(settles or [], limit, *queues, suspects=suspects, **more).claimed
 
     def turn(
-        self, settles: list[claims.Settle], limit: int = 1, *queues: str, suspects: int = 1, ranks: Any = EVERY_RANK, unknown: Any = ()
+        self,
+        settles: list[claims.Settle],
+        limit: int = 1,
+        *queues: str,
+        suspects: int = 1,
+        ranks: Any = EVERY_RANK,
+        unknown: Any = (),
     ) -> claims.Turn:
         """Settle what is done, claim what is next, from the beginning of every range."""
         self.turns += 1
@@ -125,7 +133,9 @@ class Actors:
 
 
 def _raw(engine: Engine, text: str) -> Operation[Rows]:
-    step = Step(engine.dialect.script(text).replace("%", "%%") if engine.name == "postgres" else engine.dialect.script(text))
+    step = Step(
+        engine.dialect.script(text).replace("%", "%%") if engine.name == "postgres" else engine.dialect.script(text)
+    )
     engine.dialect.steps["raw"], engine.dialect.used["raw"] = [step], ()
 
     def conversation() -> Conversation[Rows]:

@@ -44,9 +44,8 @@ from dibs.operations.claims import Want
 from dibs.operations.jobs import Filter
 from tests.actors import Actors
 from tests.apps import POSTGRES, count_jobs, nothing_is_locked, on_postgres, on_sqlite
-from tests.servers import Servers
 from tests.servers.disks import small_disk
-from tests.servers.fixtures import FreshDatabase
+from tests.servers.fixtures import FreshDatabase, OwnServer
 from tests.servers.postgres import GUARDED, PASSWORD
 from tests.servers.users import unprivileged
 
@@ -365,19 +364,16 @@ def test_a_disk_that_was_full_before(left: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.system("root")
-def test_a_server_whose_disk_is_full(postgres_servers: Servers) -> None:
-    server = postgres_servers[POSTGRES]
+def test_a_server_whose_disk_is_full(own_postgres: OwnServer) -> None:
+    server = own_postgres(POSTGRES)
     with small_disk(kilobytes=20_000) as disk:
         folder = disk / "data"
         folder.mkdir()
         os.chown(folder, *unprivileged().ids)
         server.execute(f"create tablespace small location '{folder}'")
-        try:
-            server.execute("create database small tablespace small template template0")
-            fill_up(server.url("small"))
-        finally:
-            server.drop_database("small")
-            server.execute("drop tablespace small")
+        server.execute("create database small tablespace small template template0")
+        fill_up(server.url("small"))
+        server.stop("immediate")
 
 
 def fill_up(url: str) -> None:

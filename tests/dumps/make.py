@@ -21,7 +21,8 @@ from tests.servers import Leash, Servers
 FOLDER = Path(__file__).parent
 OLDEST = "postgres16"  # of those that come with the tests: its dump can be read by all later ones
 # For psql alone, or for younger servers alone, or for the eye.
-NOT_SQL = ("\\restrict", "\\unrestrict", "SET transaction_timeout", "-- Name: ", "-- Data for Name: ", "-- Dumped ", "-- PostgreSQL")
+NOT_SQL = ("\\restrict", "\\unrestrict", "SET transaction_timeout")
+NOT_SQL += ("-- Name: ", "-- Data for Name: ", "-- Dumped ", "-- PostgreSQL")
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from dibs.engines import migrate
 from dibs.engines.engine import Engine
 from dibs.engines.postgres.engine import PostgresEngine
 from dibs.engines.sqlite.engine import SqliteEngine
-from dibs.job import JobState, NewJob
+from dibs.job import JobState, NewJob, WorkerId
 from dibs.operations import jobs, workers
 from tests.actors import Actors
 from tests.dumps.population import as_json
@@ -31,7 +31,7 @@ from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
 left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
 where c.relnamespace = 'dibs'::regnamespace and c.relkind in ('r', 'p', 'v', 'i', 'I') and c.relname !~ 'history_\\d'
 union all
-select 'relation', relname, relkind || coalesce(reloptions::text, '')
+select 'relation', relname, relkind::text || coalesce(reloptions::text, '')
 from pg_class where relnamespace = 'dibs'::regnamespace and relname !~ 'history_\\d'
 union all
 select 'index', indexname, indexdef from pg_indexes where schemaname = 'dibs' and indexname !~ 'history_\\d'
@@ -111,8 +111,9 @@ def test_every_job_is_as_it_was(old: Loaded) -> None:
 
 def test_every_job_goes_on(old: Loaded) -> None:
     old.engine.migrate()
+    gone = [WorkerId(each.id) for each in old.engine.run(workers.list_workers())]
     actors, worker = old.actors, old.actors.worker()
-    old.engine.run(workers.recover(silent=old.engine.run(workers.silent(2))))  # its workers are long gone
+    old.engine.run(workers.recover(known=gone))
     for queue in ("failed", "cancelled"):
         old.engine.run(jobs.retry(old.shown[queue]["id"]))
     actors.make_due()

@@ -160,8 +160,9 @@ class Drain:
         if room:
             suspects = 0 if any(each.job.suspect for each in self.running.values()) else 1
             ask = Ask(await self._queues(), room, suspects, unknown=tuple(self.unknown))
-        settles, self.settles = self.settles, []
-        turn = await self.lane.turn(ask, [settle for _, settle in settles])
+        settles = self.settles
+        turn = await self.lane.turn(ask, [settle for _, settle in settles])  # raises: they are kept for the end
+        self.settles = []
         for job, settle in settles:
             self._count(job, settle.change, turn)
         for job in turn.claimed:

@@ -8,6 +8,3 @@ select number, name, applied_at from dibs.migrations order by number;
 
 -- name: record
 insert into dibs.migrations (number, name) values (:number::int, :migration);
-
--- name: clock
-select clock_timestamp();

@@ -8,6 +8,3 @@ select number, name, applied_at from dibs.migrations order by number;
 
 -- name: record
 insert into dibs.migrations (number, name, applied_at) select :number, :migration, now from dibs.clock;
-
--- name: clock
-select now from dibs.clock;
