@@ -21,8 +21,8 @@ from tests.servers import Leash, Servers
 FOLDER = Path(__file__).parent
 OLDEST = "postgres16"  # of those that come with the tests: its dump can be read by all later ones
 # For psql alone, or for younger servers alone, or for the eye.
-NOT_SQL = ("\\restrict", "\\unrestrict", "SET transaction_timeout")
-NOT_SQL += ("-- Name: ", "-- Data for Name: ", "-- Dumped ", "-- PostgreSQL")
+COMMENTS = ("-- Name: ", "-- Data for Name: ", "-- Dumped ", "-- PostgreSQL")
+NOT_SQL = ("\\restrict", "\\unrestrict", "SET transaction_timeout", *COMMENTS)
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def postgres_dump(jobs: Path) -> str:
     """The text of a schema, as pg_dump writes it."""
     with Leash.hold() as leash, Servers(leash)[OLDEST].fresh_database() as url:
         fill(PostgresEngine(url), jobs)
-        program = Servers(leash).installation(OLDEST).programs / "pg_dump"
+        program = str(Servers(leash).installation(OLDEST).programs / "pg_dump")
         command = [program, "--schema=dibs", "--no-owner", "--no-privileges", "--inserts", f"--dbname={url}"]
         text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     lines = [line for line in text.splitlines() if line not in ("", "--") and not line.startswith(NOT_SQL)]

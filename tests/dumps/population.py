@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dibs.engines.engine import Engine
-from dibs.job import Job, JobId
+from dibs.job import Claimed, Job, JobId
 from dibs.lifecycle import Back, Way
 from dibs.operations import jobs
 from dibs.payload import decode, encode
@@ -31,7 +31,7 @@ class Population:
         self.given_back()
         self.crashed()
         self.add("running")
-        self.worker.claim(1, "running")
+        self.claim("running")
         return self.ids
 
     def waiting(self) -> None:
@@ -47,27 +47,27 @@ class Population:
     def finished(self) -> None:
         """SUCCESSFUL, FAILED and CANCELLED."""
         self.add("successful")
-        (job,) = self.worker.claim(1, "successful")
+        job = self.claim("successful")
         self.engine.run(jobs.progress(job.lease, encode({"percent": 90})))
         self.worker.succeed(job, {"sent": True})
         self.add("successful for long", unique_key="held on", unique_for=CENTURY)
-        self.worker.succeed(*self.worker.claim(1, "successful for long"))
+        self.worker.succeed(self.claim("successful for long"))
         self.add("failed", unique_key="free")
-        self.worker.retry(*self.worker.claim(1, "failed"), error="first")
-        self.worker.fail(*self.worker.claim(1, "failed"), error="second")
+        self.worker.retry(self.claim("failed"), error="first")
+        self.worker.fail(self.claim("failed"), error="second")
         self.add("cancelled", priority=0)
         self.engine.run(jobs.cancel([self.ids["cancelled"]]))
 
     def given_back(self) -> None:
         """RETRY, and PENDING again."""
         self.add("retried", max_attempts=5)
-        self.worker.retry(*self.worker.claim(1, "retried"), delay=60)
+        self.worker.retry(self.claim("retried"), delay=60)
         self.add("on its last attempt", max_attempts=2)
-        self.worker.retry(*self.worker.claim(1, "on its last attempt"))
+        self.worker.retry(self.claim("on its last attempt"))
         self.add("snoozed")
-        self.worker.settle(*self.worker.claim(1, "snoozed"), Back(Way.SNOOZE))
+        self.worker.settle(self.claim("snoozed"), Back(Way.SNOOZE))
         self.add("released")
-        self.worker.settle(*self.worker.claim(1, "released"), Back(Way.RELEASE))
+        self.worker.settle(self.claim("released"), Back(Way.RELEASE))
 
     def crashed(self) -> None:
         """Left behind by a worker that died."""
@@ -76,6 +76,11 @@ class Population:
         self.add("finishing", max_attempts=1)
         assert len(dead.claim(2, "suspect", "finishing")) == 2
         self.actors.recover(dead)
+
+    def claim(self, name: str) -> Claimed:
+        """The job in the queue of that name, claimed."""
+        (job,) = self.worker.claim(1, name)
+        return job
 
     def add(self, name: str, **options: Any) -> None:
         """A job in the queue of its name."""

@@ -7,8 +7,8 @@ CREATE TABLE dibs_dead (
   queue text not null, type text not null, unique_key text, unique_for real,
   payload text, tags text, progress text, failures text, hook_error text
 );
-INSERT INTO "dibs_dead" VALUES(9,1794788887575000,1794788887563000,1794788887582000,1794788887587000,2223039725052100612,2919251,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794788887.572,"finished_at":1794788887.575},{"attempt":2,"error":"second","started_at":1794788887.582,"finished_at":1794788887.587}]',NULL);
-INSERT INTO "dibs_dead" VALUES(10,1794788887592000,1794788887592000,NULL,1794788887598000,NULL,1676026,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_dead" VALUES(9,1794789827267000,1794789827259000,1794789827275000,1794789827283000,1611800829905338372,2446718,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794789827.263,"finished_at":1794789827.267},{"attempt":2,"error":"second","started_at":1794789827.275,"finished_at":1794789827.283}]',NULL);
+INSERT INTO "dibs_dead" VALUES(10,1794789827287000,1794789827287000,NULL,1794789827291000,NULL,1631284,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_history (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null, expires integer not null,
@@ -17,8 +17,8 @@ CREATE TABLE dibs_history (
   queue text not null, type text not null, unique_key text,
   payload text, tags text, progress text, failures text, result text
 );
-INSERT INTO "dibs_history" VALUES(7,1794788887517000,1794788887517000,1794788887519000,1794788887526000,1795393687526000,2223039725052100609,1168211,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}');
-INSERT INTO "dibs_history" VALUES(8,1794788887537000,1794788887537000,1794788887549000,1794788887561000,1795393687561000,2223039725052100610,1325655,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_history" VALUES(7,1794789827235000,1794789827235000,1794789827239000,1794789827241000,1795394627241000,1611800829905338369,2095682,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}');
+INSERT INTO "dibs_history" VALUES(8,1794789827244000,1794789827244000,1794789827246000,1794789827251000,1795394627251000,1611800829905338370,1733722,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_jobs (
   id integer primary key autoincrement,         -- or ids would come back once the table is empty
   run_at integer not null,
@@ -42,22 +42,22 @@ CREATE TABLE dibs_jobs (
   progress text,
   failures text
 );
-INSERT INTO "dibs_jobs" VALUES(1,1794788887492000,1794788887492000,NULL,NULL,NULL,4,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(2,1794788887495000,1794788887495000,NULL,NULL,NULL,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794788887498000,NULL,NULL,NULL,4,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(4,1794788887500000,1794788887500000,NULL,NULL,NULL,14,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(5,1794788887504000,1794788887504000,NULL,NULL,NULL,4,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(6,1794788887508000,1794788887508000,NULL,NULL,NULL,4,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(11,1794788947613000,1794788887603000,1794788887609000,NULL,1233652,4,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794788887.609,"finished_at":1794788887.613}]');
-INSERT INTO "dibs_jobs" VALUES(12,1794788887636000,1794788887619000,1794788887627000,NULL,1870660,14,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794788887.627,"finished_at":1794788887.636}]');
-INSERT INTO "dibs_jobs" VALUES(13,1794788887654000,1794788887640000,1794788887643000,NULL,1431741,4,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(14,1794788887660000,1794788887660000,1794788887667000,NULL,1922368,4,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(15,1794788888578094,1794788887688000,1794788887693000,NULL,2563007,24,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-96a16d","started_at":1794788887.693,"finished_at":1794788887.695}]');
-INSERT INTO "dibs_jobs" VALUES(16,1794788888529291,1794788887690000,1794788887693000,NULL,2213878,24,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-96a16d","started_at":1794788887.693,"finished_at":1794788887.695}]');
-INSERT INTO "dibs_jobs" VALUES(17,1794788887697000,1794788887697000,1794788887698000,2223039725052100617,1612438,4,1,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(1,1794789827207000,1794789827207000,NULL,NULL,NULL,4,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(2,1794789827211000,1794789827211000,NULL,NULL,NULL,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794789827215000,NULL,NULL,NULL,4,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(4,1794789827219000,1794789827219000,NULL,NULL,NULL,14,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(5,1794789827223000,1794789827223000,NULL,NULL,NULL,4,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(6,1794789827227000,1794789827227000,NULL,NULL,NULL,4,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(11,1794789887308000,1794789827299000,1794789827303000,NULL,1894326,4,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794789827.303,"finished_at":1794789827.308}]');
+INSERT INTO "dibs_jobs" VALUES(12,1794789827327000,1794789827311000,1794789827320000,NULL,1679096,14,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794789827.32,"finished_at":1794789827.327}]');
+INSERT INTO "dibs_jobs" VALUES(13,1794789827339000,1794789827331000,1794789827335000,NULL,1084418,4,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(14,1794789827343000,1794789827343000,1794789827347000,NULL,1857265,4,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(15,1794789828112523,1794789827359000,1794789827367000,NULL,2998659,24,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-c17cae","started_at":1794789827.367,"finished_at":1794789827.369}]');
+INSERT INTO "dibs_jobs" VALUES(16,1794789827419338,1794789827363000,1794789827367000,NULL,2793221,24,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-c17cae","started_at":1794789827.367,"finished_at":1794789827.369}]');
+INSERT INTO "dibs_jobs" VALUES(17,1794789827376000,1794789827376000,1794789827376000,1611800829905338377,1063177,4,1,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
 CREATE TABLE dibs_migrations (
   number integer primary key, name text not null, applied_at integer not null);
-INSERT INTO "dibs_migrations" VALUES(1,'initial',1794788887436000);
+INSERT INTO "dibs_migrations" VALUES(1,'initial',1794789827170000);
 CREATE TABLE dibs_queues (name text primary key, paused integer not null default 0) without rowid;
 INSERT INTO "dibs_queues" VALUES('paused',1);
 CREATE TABLE dibs_unique_keys (
@@ -66,10 +66,10 @@ CREATE TABLE dibs_unique_keys (
   primary key (type, key)
 ) without rowid;
 INSERT INTO "dibs_unique_keys" VALUES('task','held',5,NULL);
-INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948388887561000);
+INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948389827251000);
 CREATE TABLE dibs_worker_names (id integer primary key, name text not null, seen_at integer not null);
-INSERT INTO "dibs_worker_names" VALUES(298542520134,'worker-96a16d',1794788887685000);
-INSERT INTO "dibs_worker_names" VALUES(2120055890133,'worker-4b32d9',1794788887474000);
+INSERT INTO "dibs_worker_names" VALUES(1537133054643,'worker-fb12a5',1794789827198000);
+INSERT INTO "dibs_worker_names" VALUES(3040131063057,'worker-c17cae',1794789827355000);
 CREATE TABLE dibs_workers (
   id integer primary key,                       -- random: a number that comes back after a restore belongs to nobody
   name text not null,
@@ -79,7 +79,7 @@ CREATE TABLE dibs_workers (
   beat_at integer not null,
   steady_since integer not null                 -- its beats went through without a gap since then
 );
-INSERT INTO "dibs_workers" VALUES(2120055890133,'worker-4b32d9',15.0,3.0,1794788887474000,1794788887474000,1794788887474000);
+INSERT INTO "dibs_workers" VALUES(1537133054643,'worker-fb12a5',15.0,3.0,1794789827197000,1794789827197000,1794789827197000);
 CREATE VIEW dibs_clock as select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000 as now;
 CREATE INDEX dibs_claim_order on dibs_jobs (queue, rank, run_at, id) where held = 0;
 CREATE INDEX dibs_dead_queue on dibs_dead (queue, state);

@@ -1,0 +1,130 @@
+"""What a turn reads stays the same, however many dead rows there are and whenever the table was analyzed.
+
+The judge is the number of pages that PostgreSQL read, not the time it took.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import psycopg
+import pytest
+
+from dibs.engines.engine import Engine
+from dibs.engines.postgres.engine import PostgresEngine
+from dibs.job import LEVELS, JobState
+from dibs.ladder import START
+from dibs.lifecycle import Back, Change, Done, Way
+from dibs.operations import claims
+from dibs.operations.claims import Settle, Want
+from dibs.operations.operation import Operation
+from tests.actors import Actors, Worker
+from tests.scenarios.crew import Crew, until
+from tests.scenarios.places import Places, long
+
+JOBS = 20_000
+BATCH = 10
+TURNS = 5  # the first makes plans, and another may when autovacuum comes by: for that it reads the catalogue
+PAGES = 350  # that a turn of ten may read: twenty ranges, two index pages and more each, and the pages of its jobs
+ALL_PAGES = 600  # that the table has at least: a turn that reads it all cannot be missed
+
+UPDATES = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relid = 'dibs.jobs'::regclass"
+SUCCESS, RETRY = Done(JobState.SUCCESSFUL), Back(Way.RETRY)
+OUTCOMES: dict[str, Callable[[int], Change]] = {
+    "successful": lambda n: SUCCESS,
+    "retried": lambda n: RETRY,
+    "mixed": lambda n: (SUCCESS, RETRY)[n % 2],
+}
+on_servers = pytest.mark.parametrize("kind", ["postgres18", "postgres16", *long("postgres-system")])
+
+
+@contextmanager
+def snapshot(engine: PostgresEngine) -> Iterator[None]:
+    """Somebody looks at the database all the while, so that no dead row may be forgotten."""
+    with psycopg.connect(engine.server.url) as connection:
+        connection.execute("set transaction isolation level repeatable read")
+        connection.execute("select count(*) from dibs.jobs")
+        yield
+
+
+def pages_read(raw: Any, engine: Engine, operation: Operation[Any]) -> int:
+    """Carry an operation of one statement, and count the pages that it touched, in whatever functions."""
+    statement = next(iter(operation))
+    values = engine.dialect.encode(statement.values, engine.dialect.used[statement.name])
+    (step,) = engine.dialect.steps[statement.name]
+    cursor = raw.execute(f"explain (analyze, buffers, format json) {step.sql}", values, prepare=False)
+    plan = json.loads(cursor.fetchall()[0][0])[0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def want(worker: Worker, at: datetime) -> Want:
+    """A batch from every plain range and those of last attempts, from this place on."""
+    return Want(worker.id, 1, BATCH, [("default", rank, at, 0) for rank in range(2 * LEVELS)])
+
+
+def run_all(worker: Worker) -> None:
+    """Claim and settle until nothing is left."""
+    held = worker.claim(1_000)
+    while held:
+        held = worker.claim(1_000, settles=[Settle(job.lease, SUCCESS) for job in held])
+
+
+@pytest.mark.slow
+@on_servers
+def test_a_turn_on_a_queue_that_keeps_up_does_not_read_the_dead(kind: str, places: Places) -> None:
+    _, engine = places.fresh(kind)
+    assert isinstance(engine, PostgresEngine)
+    actors, worker = Actors(engine), Actors(engine).worker()
+    with snapshot(engine):
+        actors.add_many(JOBS)
+        run_all(worker)
+        actors.sql("analyze dibs.jobs")  # as autoanalyze would, at a moment when it is empty
+        [(rows, pages, now)] = actors.sql(
+            "select reltuples, relpages, clock_timestamp() from pg_class where oid = 'dibs.jobs'::regclass"
+        )
+        assert rows == 0
+        assert pages > ALL_PAGES
+        for name, outcome in OUTCOMES.items():
+            with engine.connect() as raw:  # whose plans are made now
+                read = []
+                for _ in range(TURNS):
+                    actors.add_many(2 * BATCH)
+                    held = worker.claim(BATCH, ranks=[4])
+                    settles = [Settle(job.lease, outcome(n)) for n, job in enumerate(held)]
+                    read.append(pages_read(raw, engine, claims.turn(want(worker, now), settles)))
+            assert min(read) < PAGES, name
+
+
+@pytest.mark.slow
+@on_servers
+def test_a_claim_after_a_bulk_insert_does_not_read_it_all(kind: str, places: Places) -> None:
+    _, engine = places.fresh(kind)
+    assert isinstance(engine, PostgresEngine)
+    actors, worker = Actors(engine), Actors(engine).worker()
+    actors.sql("analyze dibs.jobs")
+    with engine.connect() as raw:
+        for _ in range(2 * TURNS):  # after five times PostgreSQL may keep a plan for ever
+            pages_read(raw, engine, claims.turn(want(worker, START.at)))
+        actors.add_many(JOBS)
+        read = [pages_read(raw, engine, claims.turn(want(worker, START.at))) for _ in range(TURNS)]
+    assert min(read) < PAGES
+
+
+@pytest.mark.slow
+@on_servers
+def test_a_claim_is_a_hot_update(kind: str, places: Places, crew: Crew) -> None:
+    _, engine = places.fresh(kind)
+    actors, worker = Actors(engine), Actors(engine).worker()
+    actors.add_many(JOBS // 10)
+    while worker.claim(BATCH * 5):
+        pass
+    actors.sql("select pg_stat_force_next_flush()")
+
+    def counted() -> tuple[int, int]:
+        [(updated, hot)] = actors.sql(UPDATES)
+        return updated, hot
+
+    until(lambda: counted()[0] >= JOBS // 10, crew, "the statistics are there")
+    assert counted() == (JOBS // 10, JOBS // 10)
