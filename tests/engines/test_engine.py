@@ -270,7 +270,7 @@ def test_a_job_whose_answer_was_lost_is_there_and_the_caller_is_told(proxy: Prox
     app = Dibs(proxy.url)
     task = declare(app)
     task.enqueue()  # and so the statement is prepared, and the next answer is that of the commit
-    proxy.cut_at_the_next_answer()
+    proxy.lose_answer()
     with pytest.raises(OutcomeUnknown, match="'add'"):
         task.enqueue()
     assert count_jobs(app) == 2
@@ -281,7 +281,7 @@ def test_a_keyed_job_whose_answer_was_lost_is_there_once(proxy: Proxy) -> None:
     app = Dibs(proxy.url)
     task = declare(app)
     app.engine.run(jobs.page(jobs.Filter()))
-    proxy.cut_at_the_next_answer()
+    proxy.lose_answer()
     job = task.using(unique_key="k").enqueue()
     assert (count_jobs(app), app.get(job.id).unique_key) == (1, "k")
     app.close()
@@ -291,7 +291,7 @@ def test_many_jobs_whose_answer_was_lost_are_not_added_twice(proxy: Proxy) -> No
     app = Dibs(proxy.url)
     task = declare(app)
     app.engine.run(jobs.page(jobs.Filter()))
-    proxy.cut_at_the_next_answer()
+    proxy.lose_answer()
     with pytest.raises(OutcomeUnknown):
         app.enqueue_many([task.call()] * 3)
     assert count_jobs(app) in (0, 3)

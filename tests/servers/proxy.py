@@ -49,6 +49,7 @@ class Proxy:
         self._victim: Link | None = None  # whose answer is being lost
         self._cut: int | None = None  # bytes still to be passed on before a connection is cut
         self._swallow = False
+        self._hanging = False
         self._loop = asyncio.new_event_loop()
         self._port = 0
 
@@ -98,6 +99,16 @@ class Proxy:
         """Deliver what was held up, even if the client has gone."""
         self._on_each(lambda link: link.flowing.set())
 
+    def hang(self) -> None:
+        """Keep all connections, accept new ones, and pass nothing on."""
+        self._order("_hanging", True)
+        self.freeze()
+
+    def go_on(self) -> None:
+        """Deliver what was held up, and all that comes."""
+        self._order("_hanging", False)
+        self.thaw()
+
     def reset(self) -> None:
         """Cut every connection that there is now."""
         self._on_each(Link.abort)
@@ -135,7 +146,8 @@ class Proxy:
             to_client.transport.abort()
             return
         link = Link(to_client, to_server)
-        link.flowing.set()
+        if not self._hanging:
+            link.flowing.set()
         self._links.add(link)
         try:
             await asyncio.gather(self._up(link, from_client), self._down(link, from_server))
