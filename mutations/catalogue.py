@@ -218,11 +218,12 @@ CLAIMING = [
     ),
     postgres(
         "a turn that picks before it settles",
-        "begin\n  -- 1. Finished jobs go to history, failed ones to dead.\n",
+        "begin\n  -- Own jobs are locked in the order of their ids,",
         "begin\n"
         "  perform j.tid from unnest(_queues, _ranks, _ats, _ids) r(queue, rank, at, id) cross join lateral (\n"
         '    select ctid as tid from dibs.jobs where queue = r.queue collate "C" and rank = r.rank and (run_at, id) > (r.at, r.id)\n'
-        "      and run_at <= statement_timestamp() and not held order by run_at, id limit _n for no key update skip locked) j;\n",
+        "      and run_at <= statement_timestamp() and id > 0 and not held order by run_at, id limit _n for no key update skip locked) j;\n"
+        "  -- Own jobs are locked in the order of their ids,",
         "tests/scenarios/test_deadlocks.py",
     ),
     sqlite(
@@ -348,8 +349,8 @@ KEYED = [
     postgres("a final job keeps its unique key", "    if _key_jobs is not null then", "    if false then", KEYS),
     postgres(
         "an enqueue locks the key that it meets",
-        "  on conflict do nothing returning type, key, job),",
-        "  on conflict (type, key) do update set key = excluded.key where false returning type, key, job),",
+        "  on conflict do nothing returning job),",
+        "  on conflict (type, key) do update set key = excluded.key where false returning job),",
         KEYS,
         file=f"{PG}/jobs.sql",
     ),
