@@ -11,9 +11,9 @@ LITE = "src/dibs/engines/sqlite/sql"
 TESTS = "tests/conformance/test_"
 
 
-def postgres(name: str, old: str, new: str, *tests: str, file: str = SCHEMA) -> Breakage:
-    """A breakage of PostgreSQL's SQL."""
-    return Breakage(f"postgres: {name}", (Edit(file, old, new),), tuple(tests), "postgres")
+def postgres(name: str, old: str, new: str, *tests: str, file: str = SCHEMA, everywhere: bool = False) -> Breakage:
+    """A breakage of PostgreSQL's SQL; `everywhere`: its tests name their own servers."""
+    return Breakage(f"postgres: {name}", (Edit(file, old, new),), tuple(tests), "" if everywhere else "postgres")
 
 
 def sqlite(name: str, old: str, new: str, *tests: str, file: str = f"{LITE}/claims.sql") -> Breakage:
@@ -214,7 +214,8 @@ CLAIMING = [
         "`j.id = d.id` on a queue that keeps up",
         "where j.id = any (array[d.id]) and j.token = d.token and j.held\n      returning j.*, d.state",
         "where j.id = d.id and j.token = d.token and j.held\n      returning j.*, d.state",
-        "tests/scenarios/test_plans.py",
+        "tests/scenarios/test_plans.py::test_a_turn_on_a_queue_that_keeps_up_does_not_read_the_dead[postgres18]",
+        everywhere=True,
     ),
     postgres(
         "a turn that picks before it settles",
@@ -224,7 +225,8 @@ CLAIMING = [
         '    select ctid as tid from dibs.jobs where queue = r.queue collate "C" and rank = r.rank and (run_at, id) > (r.at, r.id)\n'
         "      and run_at <= statement_timestamp() and id > 0 and not held order by run_at, id limit _n for no key update skip locked) j;\n"
         "  -- Own jobs are locked in the order of their ids,",
-        "tests/scenarios/test_deadlocks.py",
+        "tests/scenarios/test_deadlocks.py::test_turns_do_not_deadlock[postgres18]",
+        everywhere=True,
     ),
     sqlite(
         "a claim begins without the write lock",
