@@ -406,24 +406,28 @@ RULES = [
         "worker/lane.py",
         "self.doubt(self.worker, want.number)",
         "pass",
-        "tests/worker",
+        "tests/worker/test_lane.py",
     ),
     rule(
-        "claims in doubt are not handed back", "worker/heart.py", "            self._hand_back()\n", "", "tests/worker"
+        "claims in doubt are not handed back",
+        "worker/heart.py",
+        "            self._hand_back()\n",
+        "",
+        "tests/worker/test_heart.py",
     ),
     rule(
         "an enqueue without a key is repeated after a lost answer",
         "engines/engine.py",
         "if isinstance(error, ConnectionLost) and not (self.operation.repeatable or self.operation.reads):",
         "if False:",
-        "tests/engines",
+        "tests/engines/test_engine.py",
     ),
     rule(
         "a forked process goes on with its parent's connections",
         "engines/engine.py",
         "        engine._after_fork()\n",
         "        pass\n",
-        "tests/engines",
+        "tests/engines/test_forks.py",
     ),
 ]
 
