@@ -4,9 +4,11 @@ import argparse
 import importlib
 import sys
 import time
+import traceback
+from math import inf
 
 from benchmarks.places import NEWEST, Bench
-from benchmarks.report import Answer, dump
+from benchmarks.report import Answer, Bound, Figure, dump
 from tests.servers import Leash, installations
 
 QUESTIONS = ("turns", "enqueue", "slope", "steady", "growth", "late")
@@ -34,9 +36,13 @@ def _ask(name: str, bench: Bench) -> Answer:
     began = time.monotonic()
     module = importlib.import_module(f"benchmarks.{name}")
     figures = []
-    for figure in module.measure(bench):
-        bench.say("  ".join(cell for cell in figure.cells() if cell))
-        figures.append(figure)
+    try:
+        for figure in module.measure(bench):
+            bench.say("  ".join(cell for cell in figure.cells() if cell))
+            figures.append(figure)
+    except Exception as error:
+        traceback.print_exc()
+        figures.append(Figure(f"ended early: {str(error).splitlines()[-1]}", (inf,), Bound(0, at_most=True)))
     mode = f"{'quick' if bench.quick else 'full'}, {bench.default}"
     return Answer(name, (module.__doc__ or "").splitlines()[0], mode, time.monotonic() - began, figures)
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, TypeVar
 
+from dibs.engines.dialect import Step
 from dibs.engines.engine import Engine, Patience, Session
 from dibs.errors import ConnectionLost, DibsError, OutcomeUnknown
-from dibs.operations.operation import Conversation, Operation
+from dibs.operations.operation import Conversation, Operation, Statement
 from tests.actors import Actors
 from tests.properties.look import Look, prepare
 from tests.properties.values import DAY, SECOND
@@ -20,6 +21,7 @@ T = TypeVar("T")
 
 TABLES = ("jobs", "dead", "history", "unique_keys", "queues", "workers", "worker_names")
 PATIENCE = 30.0
+HEAD_START, LINGER = 0.005, 0.02  # seconds
 
 
 class Fate(Enum):
@@ -52,6 +54,9 @@ class Lab:
         self.actors = Actors(engine)
         self.lanes: tuple[Session, Session] = (engine.session("left"), engine.session("right"))
         self._look = prepare(engine)
+        # Only where the second does not have to wait for the first anyhow.
+        pause = [Step(f"select pg_sleep({LINGER})")] if engine.can.cursor else []
+        engine.dialect.steps["linger"], engine.dialect.used["linger"] = pause, frozenset()
 
     @classmethod
     @contextmanager
@@ -105,11 +110,17 @@ class Lab:
             return int(fate is Fate.LOST)
         return 0
 
-    def race(self, left: Operation[Any], right: Operation[Any]) -> tuple[Answer, Answer]:
-        """Both at once, each on a connection of its own."""
+    def race(self, left: Operation[Any], right: Operation[Any], *, linger: bool) -> tuple[Answer, Answer]:
+        """Both at once, each on a connection of its own; the first may take its time to commit, once it has begun."""
 
         async def both() -> tuple[Answer, Answer]:
-            return await asyncio.gather(_answer(self.lanes[0], left), _answer(self.lanes[1], right))
+            first, second = self.lanes
+            if not linger:
+                return await asyncio.gather(_answer(first, left), _answer(second, right))
+            slow = asyncio.create_task(_answer(first, _lingering(left)))
+            await asyncio.sleep(HEAD_START)
+            fast = await _answer(second, right)
+            return await slow, fast
 
         return self.runner.run(both())
 
@@ -135,6 +146,17 @@ async def _answer(lane: Session, operation: Operation[Any]) -> Answer:
         return Answer(await lane.arun(operation))
     except DibsError as error:
         return Answer(error=error)
+
+
+def _lingering(operation: Operation[T]) -> Operation[T]:
+    """The same operation, with a pause before its commit."""
+
+    def conversation() -> Conversation[T]:
+        value = yield from operation.start()
+        yield Statement("linger")
+        return value
+
+    return Operation(conversation, operation.name, repeatable=operation.repeatable, atomic=True, reads=operation.reads)
 
 
 def _cut_short(operation: Operation[T]) -> Operation[T]:

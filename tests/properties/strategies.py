@@ -88,7 +88,7 @@ racers = some(
 
 kinds: dict[str, st.SearchStrategy[Step]] = {
     **plans,
-    "at_once": st.builds(AtOnce, left=racers, right=racers),
+    "at_once": st.builds(AtOnce, left=racers, right=racers, linger=st.sampled_from((False, True))),
     "add_many": many,
     "resend": st.builds(Resend, who=numbers),
     "progress": st.builds(Progress, lease=numbers, percent=st.integers(0, 100)),

@@ -60,11 +60,11 @@ class Walk(RuleBasedStateMachine):
             note = "" if fate is Fate.ANSWERED else f" [{fate.name.lower()}]"
             self._check([(move, answer)], move.title + note)
 
-    def race(self, left: Plan, right: Plan) -> None:
+    def race(self, left: Plan, right: Plan, *, linger: bool) -> None:
         """Carry out two at once, and compare."""
         moves = [move for move in (left.move(self.scene), right.move(self.scene)) if move is not None]
         if len(moves) == 2:
-            answers = self.lab.race(moves[0].operation, moves[1].operation)
+            answers = self.lab.race(moves[0].operation, moves[1].operation, linger=linger)
             turns = self._may_claim(left) and self._may_claim(right)
             self._check(list(zip(moves, answers, strict=True)), f"{moves[0].title} WHILE {moves[1].title}", turns=turns)
         for move in moves if len(moves) == 1 else ():

@@ -21,14 +21,15 @@ LONG = 3600  # seconds; more than a lease
 
 @dataclass(frozen=True)
 class AtOnce(Step):
-    """Two plans in flight."""
+    """Two plans in flight; the first may take its time to commit."""
 
     left: Plan
     right: Plan
+    linger: bool = False
 
     def make(self, stage: Stage, fate: Fate) -> None:
         """Whatever the one has in its hands, the other must not have."""
-        stage.race(self.left, self.right)
+        stage.race(self.left, self.right, linger=self.linger)
 
 
 @dataclass(frozen=True)

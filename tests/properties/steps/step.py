@@ -105,7 +105,7 @@ class Stage(Protocol):
     def do(self, plan: Plan, fate: Fate = Fate.ANSWERED) -> None:
         """Carry out one plan, if there is anybody to do so, and compare."""
 
-    def race(self, left: Plan, right: Plan) -> None:
+    def race(self, left: Plan, right: Plan, *, linger: bool) -> None:
         """Carry out two at once, and compare."""
 
     def tell(self, line: str) -> None:
