@@ -38,7 +38,7 @@ class Pace:
 
 
 QUICK = Pace(lease=2.0, beat=0.3, life=(0.05, 0.35), healing=30.0)
-DEFAULT = Pace(lease=15.0, beat=3.0, life=(0.5, 2.0), healing=90.0)
+DEFAULT = Pace(lease=15.0, beat=3.0, life=(0.5, 2.0), healing=300.0)
 
 
 def claim_and_run(place: Place, ledger: Ledger, pace: Pace, stop: Flag) -> None:
@@ -110,7 +110,7 @@ def test_killed_claimers_lose_nothing(kind: str, places: Places, crew: Crew, led
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["sqlite", "postgres18"])
 def test_killed_claimers_lose_nothing_with_the_default_lease(
     kind: str, places: Places, crew: Crew, ledger: Ledger
