@@ -164,8 +164,8 @@ CLAIMING = [
     ),
     postgres(
         "the claim index knows what is held, so that a claim is no HOT update",
-        "create index claim_order on dibs.jobs (queue, rank, run_at, id) where id > 0;",
-        "create index claim_order on dibs.jobs (queue, rank, run_at, id, held) where id > 0;",
+        "create index claim_order on dibs.jobs (queue, rank, run_at, id) where queue is not null;",
+        "create index claim_order on dibs.jobs (queue, rank, run_at, id, held) where queue is not null;",
         CLAIMS,
     ),
     postgres(
@@ -223,7 +223,7 @@ CLAIMING = [
         "begin\n"
         "  perform j.tid from unnest(_queues, _ranks, _ats, _ids) r(queue, rank, at, id) cross join lateral (\n"
         '    select ctid as tid from dibs.jobs where queue = r.queue collate "C" and rank = r.rank and (run_at, id) > (r.at, r.id)\n'
-        "      and run_at <= statement_timestamp() and id > 0 and not held order by run_at, id limit _n for no key update skip locked) j;\n"
+        "      and run_at <= statement_timestamp() and not held order by run_at, id limit _n for no key update skip locked) j;\n"
         "  -- Own jobs are locked in the order of their ids,",
         "tests/scenarios/test_deadlocks.py::test_turns_do_not_deadlock[postgres18]",
         everywhere=True,

@@ -225,7 +225,7 @@ begin
     select j.tid from unnest(_queues, _ranks) r(queue, rank)
     cross join lateral (
       select ctid as tid from "dibs".jobs
-      where queue = r.queue collate "C" and rank = r.rank + 20 and run_at <= statement_timestamp() and id > 0 and not held and type <> all (_unknown)
+      where queue = r.queue collate "C" and rank = r.rank + 20 and run_at <= statement_timestamp() and not held and type <> all (_unknown)
       order by run_at, id limit 1 for no key update skip locked) j
     where _suspects > 0 and r.rank < 10
       and not exists (select from "dibs".queues q where q.name = r.queue collate "C" and q.paused)
@@ -237,7 +237,7 @@ begin
       cross join lateral (
         select ctid as tid from "dibs".jobs
         where queue = r.queue collate "C" and rank = r.rank and (run_at, id) > (r.at, r.id)
-          and run_at <= statement_timestamp() and id > 0 and not held and type <> all (_unknown)
+          and run_at <= statement_timestamp() and not held and type <> all (_unknown)
         order by run_at, id limit _n for no key update skip locked) j
       where not exists (select from "dibs".queues q where q.name = r.queue collate "C" and q.paused)
       limit _n - (select count(*) from suspect))),
@@ -776,7 +776,7 @@ ALTER TABLE ONLY dibs.worker_names
     ADD CONSTRAINT worker_names_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY dibs.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
-CREATE INDEX claim_order ON dibs.jobs USING btree (queue, rank, run_at, id) WHERE (id > 0);
+CREATE INDEX claim_order ON dibs.jobs USING btree (queue, rank, run_at, id) WHERE (queue IS NOT NULL);
 CREATE INDEX dead_queue ON dibs.dead USING btree (queue, state);
 CREATE INDEX history_id ON ONLY dibs.history USING btree (id);
 CREATE INDEX history_20261116_id_idx ON dibs.history_20261116 USING btree (id);

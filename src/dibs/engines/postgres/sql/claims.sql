@@ -13,5 +13,5 @@ select * from dibs.turn_1(
 select case when count(*) > 0 then greatest(extract(epoch from min(j.run_at) - statement_timestamp()), 0) end::float8
 from unnest(:queues::text[]) q(name) cross join generate_series(0, 29) r(rank)
 cross join lateral (
-  select run_at from dibs.jobs where queue = q.name collate "C" and rank = r.rank and id > 0 and not held order by run_at, id limit 1) j
+  select run_at from dibs.jobs where queue = q.name collate "C" and rank = r.rank and not held order by run_at, id limit 1) j
 where not exists (select from dibs.queues p where p.name = q.name collate "C" and p.paused);

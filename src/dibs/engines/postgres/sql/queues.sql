@@ -3,9 +3,9 @@
 -- name: queue_names
 -- A loose scan of the claim index: one step for each queue, however many jobs it has.
 with recursive found as (
-  (select queue from dibs.jobs where id > 0 order by queue limit 1)
+  (select queue from dibs.jobs where queue >= '' order by queue limit 1)
   union all
-  select (select queue from dibs.jobs where queue > f.queue and id > 0 order by queue limit 1) from found f where f.queue is not null)
+  select (select queue from dibs.jobs where queue > f.queue order by queue limit 1) from found f where f.queue is not null)
 select queue from found where queue is not null
 union select name from dibs.queues
 order by 1;
@@ -20,9 +20,9 @@ select dibs.wake_1(name, null, null) from resumed;
 -- name: queue_counts
 -- Exact up to `exact` jobs of a queue; above that `total` is the planner's estimate, as old as the last ANALYZE.
 with recursive found as (
-  (select queue from dibs.jobs where id > 0 order by queue limit 1)
+  (select queue from dibs.jobs where queue >= '' order by queue limit 1)
   union all
-  select (select queue from dibs.jobs where queue > f.queue and id > 0 order by queue limit 1) from found f where f.queue is not null),
+  select (select queue from dibs.jobs where queue > f.queue order by queue limit 1) from found f where f.queue is not null),
 gone as (
   (select queue from dibs.dead order by queue limit 1)
   union all
@@ -45,13 +45,13 @@ cross join lateral (
   select count(*) as total, count(*) filter (where not held and state = 0 and run_at <= statement_timestamp()) as waiting,
     count(*) filter (where not held and state = 0 and run_at > statement_timestamp()) as later,
     count(*) filter (where not held and state = 1) as retry, count(*) filter (where held) as running
-  from (select held, state, run_at from dibs.jobs where queue = n.name and id > 0 limit :exact::int + 1) j) c
+  from (select held, state, run_at from dibs.jobs where queue = n.name limit :exact::int + 1) j) c
 cross join lateral (
   select count(*) filter (where state = 4) as failed, count(*) filter (where state = 5) as cancelled
   from (select state from dibs.dead where queue = n.name limit :exact::int + 1) d) b
 left join lateral (
   select min(f.run_at) as run_at from generate_series(0, 29) r(rank)
-  cross join lateral (select run_at from dibs.jobs where queue = n.name and rank = r.rank and id > 0 and not held order by run_at, id limit 1) f
+  cross join lateral (select run_at from dibs.jobs where queue = n.name and rank = r.rank and not held order by run_at, id limit 1) f
   where f.run_at <= statement_timestamp()) o on true
 order by n.name;
 
@@ -59,6 +59,6 @@ order by n.name;
 -- How many jobs could be claimed now, up to `most`.
 select count(*) from (
   select from unnest(:queues::text[]) q(name) cross join generate_series(0, 29) r(rank)
-  join dibs.jobs j on j.queue = q.name collate "C" and j.rank = r.rank and j.run_at <= statement_timestamp() and j.id > 0 and not j.held
+  join dibs.jobs j on j.queue = q.name collate "C" and j.rank = r.rank and j.run_at <= statement_timestamp() and not j.held
   where not exists (select from dibs.queues p where p.name = q.name collate "C" and p.paused)
   limit :most::int) x;
