@@ -121,9 +121,9 @@ async def test_a_turn_carries_events(actors: Actors) -> None:
     (job,) = actors.worker().claim()
     async with actors.engine.listen() as hints:
         done = claims.Settle(job.lease, Back(Way.RETRY, 60.0))
-        (events,) = claims.events_payload([job.id])
-        actors.engine.run(claims.settle([done], events))
-        assert await heard(hints, "job_events") == {"jobId": job.id}
+        actors.engine.run(claims.settle([done], ['{"jobId":1}', '{"jobIds":[2,3]}']))
+        assert await heard(hints, "job_events") == {"jobId": 1}
+        assert await heard(hints, "job_events") == {"jobIds": [2, 3]}
 
 
 @pytest.mark.parametrize("way", ["released", "recovered", "handed back", "retried by a person"])

@@ -131,7 +131,7 @@ async def test_queues_and_levels_come_in_order(stage: Stage) -> None:
 
 
 async def test_an_engine_without_a_cursor_starts_at_the_beginning(stage: Stage) -> None:
-    stage.engine.can = Capabilities(push_wakeups=False, cursor=False)
+    stage.engine.can = Capabilities(push_wakeups=False, cursor=True)
     stage.session.answers = [turn(clock=1_700_000_000_000_000)] * 2
     for _ in range(2):
         await stage.lane.turn(ASK)
@@ -262,21 +262,41 @@ async def test_not_more_often_than_every_so_often(stage: Stage, clock: SimpleNam
     ]
 
 
-async def test_many_are_told_in_several_turns(stage: Stage, clock: SimpleNamespace) -> None:
+async def test_many_are_told_in_several_notifications(stage: Stage) -> None:
     ids = [10**15 + n for n in range(1000)]
-    stage.lane.events = list(ids)
-    told: list[int] = []
-    while stage.lane.events:
-        clock.now += 2 * EVENTS_EVERY
-        await stage.lane.turn(ASK)
-        text = stage.session.said[-1].values["events"]
-        assert len(text) < 8000  # PostgreSQL's limit
-        told += decode(text)["jobIds"]
-    assert told == ids
+    stage.lane.events = dict.fromkeys(ids)
+    await stage.lane.turn(ASK)
+    texts = stage.session.said[-1].values["events"].splitlines()
+    assert all(len(text) < 8000 for text in texts)  # PostgreSQL's limit
+    assert [job_id for text in texts for job_id in decode(text)["jobIds"]] == ids
+    assert stage.lane.events == {}
+
+
+async def test_a_job_is_told_once_though_it_changed_twice(stage: Stage, clock: SimpleNamespace) -> None:
+    stage.session.answers = [turn(), turn(claimed(1))]
+    await stage.lane.turn(None, SETTLES[1:2])
+    await stage.lane.turn(ASK)
+    await stage.lane.turn(None, SETTLES[:1])
+    clock.now += 2 * EVENTS_EVERY
+    await stage.lane.turn(ASK)
+    assert stage.session.said[-1].values["events"] == '{"jobId":1}'
+
+
+async def test_what_a_refused_turn_would_have_told_is_told_by_the_next(stage: Stage) -> None:
+    stage.session.answers = [Conflict("again")]
+    await stage.lane.turn(ASK, SETTLES)
+    assert [said.values["events"] for said in stage.session.said] == ['{"jobIds":[1,2,3]}'] * 2
+
+
+async def test_nothing_is_gathered_where_nothing_is_pushed(stage: Stage) -> None:
+    stage.engine.can = Capabilities(push_wakeups=False, cursor=True)
+    stage.session.answers = [turn(claimed(9))]
+    await stage.lane.turn(ASK, SETTLES)
+    assert stage.lane.events == {}
 
 
 async def test_what_is_left_is_told_at_the_end(stage: Stage) -> None:
-    stage.lane.events = [4, 5]
+    stage.lane.events = {4: None, 5: None}
     await stage.lane.flush_events()
     await stage.lane.flush_events()
     (said,) = stage.rest.said

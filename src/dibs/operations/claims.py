@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
@@ -69,7 +69,7 @@ class Turn:
 
 
 @operation()
-def turn(want: Want | None, settles: Sequence[Settle] = (), events: str | None = None) -> Conversation[Turn]:
+def turn(want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str] = ()) -> Conversation[Turn]:
     """Settle first, then claim, in one round trip and one commit.
 
     A turn whose answer was lost is not simply repeated: its settles are sent again alone (found settled counts as done)
@@ -96,12 +96,12 @@ def turn(want: Want | None, settles: Sequence[Settle] = (), events: str | None =
         leases={row[0]: row[1] for row in done},
         special=Table(DONE, [row for row in done if row[2:] != PLAIN], ("result", "failure")),
         back=Table(BACK, back, ("failure",)),
-        events=events,
+        events="\n".join(events) or None,
     )
     return _turn_from_rows(rows)
 
 
-def settle(settles: Sequence[Settle], events: str | None = None) -> Operation[Turn]:
+def settle(settles: Sequence[Settle], events: Sequence[str] = ()) -> Operation[Turn]:
     """Settle alone."""
     return turn(None, settles, events)
 
@@ -132,15 +132,14 @@ def available(queues: Sequence[str], most: int) -> Conversation[int]:
     return int(rows[0][0])
 
 
-def events_payload(ids: Sequence[int]) -> list[str]:
-    """Identity, not state: the notifications that name these jobs, each under the limit."""
-    if len(ids) == 1:
-        return [f'{{"jobId":{ids[0]}}}']
-    parts: list[str] = []
-    text = ""
-    for job_id in ids:
-        if text and len(text) + 21 > EVENTS_BYTES:
-            parts.append(f'{{"jobIds":[{text}]}}')
-            text = ""
-        text += f",{job_id}" if text else str(job_id)
-    return [*parts, f'{{"jobIds":[{text}]}}'] if text else parts
+def events_payload(ids: Collection[int]) -> list[str]:
+    """Identity, not state: the notifications that name these jobs, each under the limit.
+
+    >>> events_payload([7]), events_payload([7, 8])
+    (['{"jobId":7}'], ['{"jobIds":[7,8]}'])
+    """
+    if len(ids) <= 1:
+        return [f'{{"jobId":{job_id}}}' for job_id in ids]
+    texts = list(map(str, ids))
+    fit = EVENTS_BYTES // (1 + max(map(len, texts)))
+    return [f'{{"jobIds":[{",".join(texts[n : n + fit])}]}}' for n in range(0, len(texts), fit)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from asyncio import sleep
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from random import getrandbits
@@ -47,18 +47,19 @@ class Lane:
     ladders: Ladders = field(default_factory=Ladders)
     number: int = 0
     ahead: float = 0.0  # the database's clock less our own
-    events: list[int] = field(default_factory=list)
+    events: dict[int, None] = field(default_factory=dict)  # who changed since we last told; each once, in order
     told_at: float = 0.0
 
     async def turn(self, ask: Ask | None, settles: Sequence[Settle] = ()) -> Turn:
         """Settle what is done, claim what is next. Waits through short outages; never loses a settle."""
         patience = Patience(claims.settle(()), self.engine.deadline, reached=self.engine.reached)
-        self.events += [settle.lease.job_id for settle in settles]
+        self._note(settle.lease.job_id for settle in settles)
         while True:
             want = self._want(ask) if ask else None
+            events = self._events()
             try:
-                turn = await self.session.arun(claims.turn(want, settles, self._events()))
-                self._learn(want, turn)
+                turn = await self.session.arun(claims.turn(want, settles, events))
+                self._learn(want, turn, told=bool(events))
                 return turn
             except (Conflict, Unreachable) as error:
                 await sleep(patience.pause(error))
@@ -72,9 +73,9 @@ class Lane:
 
     async def flush_events(self) -> None:
         """Tell what is still untold; for when no turn follows."""
-        for payload in claims.events_payload(self.events):
+        events, self.events = self.events, {}
+        for payload in claims.events_payload(events):
             await self.engine.arun(jobs.notify("job_events", payload))
-        self.events.clear()
 
     def _want(self, ask: Ask) -> Want:
         self.number = (self.number + 1) % (1 << CLAIM_BITS)
@@ -86,8 +87,11 @@ class Lane:
             asked = [(*key, *START) for key in keys]
         return Want(self.worker, self.number, ask.limit, asked, ask.suspects, ask.unknown)
 
-    def _learn(self, want: Want | None, turn: Turn) -> None:
-        self.events += [job.id for job in turn.claimed]
+    def _learn(self, want: Want | None, turn: Turn, *, told: bool) -> None:
+        if told:
+            self.told_at = time.monotonic()
+            self.events.clear()
+        self._note(job.id for job in turn.claimed)
         if want is None or not isinstance(turn.clock, datetime):
             return
         self.ahead = turn.clock.timestamp() - time.time()
@@ -95,16 +99,14 @@ class Lane:
         read = Read(turn.clock, want.limit, [_place(job) for job in plain], turn.paused, len(turn.claimed) - len(plain))
         self.ladders.took([(queue, rank) for queue, rank, *_ in want.ranges], read)
 
-    def _events(self) -> str | None:
-        """Who changed since we last told, at most every EVENTS_EVERY; what does not fit waits for the next turn."""
-        now = time.monotonic()
-        if not self.events or now - self.told_at < EVENTS_EVERY:
-            return None
-        self.told_at = now
-        first, *rest = claims.events_payload(self.events)
-        kept = sum(part.count(",") + 1 for part in rest)
-        self.events = self.events[-kept:] if kept else []
-        return first
+    def _note(self, ids: Iterable[int]) -> None:
+        """They changed. Where nothing is pushed, listeners see it by themselves."""
+        if self.engine.can.push_wakeups:
+            self.events.update(dict.fromkeys(ids))
+
+    def _events(self) -> list[str]:
+        """What to tell with this turn: everything, at most every EVENTS_EVERY."""
+        return claims.events_payload(self.events) if time.monotonic() - self.told_at >= EVENTS_EVERY else []
 
     async def _one_by_one(self, settles: Sequence[Settle], error: Refused) -> Turn:
         """The database refuses the data of one job: split the turn, and only the culprit becomes FAILED."""

@@ -212,7 +212,7 @@ begin
     _unsettled := "dibs".unsettled_1(_done || _back, _done_tokens || _back_tokens, _settled || _returned);
   end if;
   if _events is not null then
-    perform pg_notify('job_events', _events);
+    perform pg_notify('job_events', event) from unnest(string_to_array(_events, E'\n')) event;
   end if;
   -- 4. The claim, with a snapshot of its own. One element of the arrays per range (queue, rank), in the order wanted.
   if _n = 0 then
