@@ -40,7 +40,7 @@ from dibs.errors import (
     UnsafeFileSystem,
 )
 from dibs.operations import jobs
-from dibs.operations.claims import Want
+from dibs.operations.claims import Want, turn
 from dibs.operations.jobs import Filter
 from tests.actors import Actors
 from tests.apps import POSTGRES, count_jobs, nothing_is_locked, on_postgres, on_sqlite
@@ -595,7 +595,7 @@ def test_a_limit_that_is_out_of_range(url: str, app: Dibs, limit: int) -> None:
     with pytest.raises(InvalidOption, match="limit"):
         app.engine.run(jobs.page(Filter(), limit=limit))
     with pytest.raises(InvalidOption, match="limit"):
-        Want(7, 1, limit, [])
+        app.engine.run(turn(Want(7, 1, limit, [])))
     if limit:
         with pytest.raises(InvalidOption, match="limit: must be between 0"):
             app.drain(limit=limit)

@@ -26,7 +26,7 @@ def place(seconds: float, job_id: int = 0) -> Place:
 def read(
     seconds: float, limit: int, *rows: tuple[Key, Place], paused: frozenset[str] = frozenset(), suspects: int = 0
 ) -> Read:
-    return Read(moment(seconds), limit, rows, paused, suspects)
+    return Read(moment(seconds), limit, len(rows) + suspects, dict(rows), paused)
 
 
 def start(ladders: Ladders, key: Key = KEY, now: float = NOW) -> Place:
@@ -246,8 +246,8 @@ def longest_waits(pauses: list[float], lateness: list[float], seed: int, seconds
         for *_, visible, late in rows:
             if late:
                 waits[late] = max(waits[late], now - visible)
-        places = [(KEY, place(run_at, job_id)) for run_at, job_id, *_ in rows]
-        claimers[index].took([KEY], Read(moment(now), 200, places))
+        last = {KEY: place(*rows[-1][:2])} if rows else {}
+        claimers[index].took([KEY], Read(moment(now), 200, len(rows), last))
         heapq.heappush(asks, (now + rng.random() * pauses[index], index))
     assert not database.waiting
     assert not database.coming
@@ -270,9 +270,11 @@ def test_a_late_row_is_found_in_time(pauses: list[float], seed: int) -> None:
 
 
 def test_ranges_go_queue_by_queue_and_level_by_level() -> None:
-    assert ranges(["b", "a"], [0, 5], last=False) == [("b", 0), ("b", 5), ("a", 0), ("a", 5)]
+    assert ranges(("b", "a"), last=False) == tuple((queue, level) for queue in "ba" for level in range(10))
 
 
-def test_last_attempts_come_before_or_after_the_plain_ones_of_their_level() -> None:
-    assert ranges(["q"], [0, 1], last=True) == [("q", 0), ("q", 10), ("q", 1), ("q", 11)]
-    assert ranges(["q"], [0, 1], last=True, coin={0: True}) == [("q", 10), ("q", 0), ("q", 1), ("q", 11)]
+@pytest.mark.parametrize("coin", [False, True])
+def test_last_attempts_come_before_or_after_the_plain_ones_of_their_level(coin: bool) -> None:
+    found = ranges(("q",), last=True, coin=coin)
+    assert [{found[n], found[n + 1]} for n in range(0, 20, 2)] == [{("q", n), ("q", n + 10)} for n in range(10)]
+    assert found[0] == ("q", 10 if coin else 0)

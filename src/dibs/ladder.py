@@ -7,10 +7,13 @@ docs/design/cursor.md. Pure: the database's clock is an argument.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
+
+from dibs.job import LEVELS
 
 TICK = 0.25
 TOP = 4096  # ticks; a look from further back starts at the very beginning
@@ -84,15 +87,14 @@ def look_back(since: int, tick: int, index: int, count: int) -> int:
     return max((2 * (k & -k) for k in ticks if k % count == index), default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """What a claim told about the ranges it was asked to read."""
 
     clock: datetime
     limit: int
-    rows: Sequence[tuple[Key, Place]]  # in the order claimed, suspects left out
-    paused: frozenset[str] = frozenset()
-    suspects: int = 0
+    taken: int  # jobs claimed, suspects among them
+    last: dict[Key, Place]  # the last row of each range that gave some, in the order read; suspects left out
+    paused: Collection[str] = ()
 
 
 @dataclass(slots=True)
@@ -120,17 +122,16 @@ class Ladders:
     def took(self, asked: Iterable[Key], read: Read) -> None:
         """Move the cursors by what the claim gave."""
         now = read.clock.timestamp()
-        last = dict(read.rows)
-        self.warm.update(dict.fromkeys(last, now))
-        full = len(read.rows) + read.suspects >= read.limit
-        final = read.rows[-1][0] if full and read.rows else None
+        self.warm.update(dict.fromkeys(read.last, now))
+        full = read.taken >= read.limit
+        final = next(reversed(read.last), None) if full else None
         if full and final is None:
             return  # suspects filled it: no range was read
         for key in asked:
             if key[0] in read.paused:
                 continue  # a paused queue was not read: its cursor stays
             if key == final:
-                self.ladders[key].stopped(last[key])
+                self.ladders[key].stopped(read.last[key])
                 return  # ranges after the one that filled the batch were not reached
             self.ladders[key].stopped(Place(read.clock - LAG, 0))
 
@@ -154,14 +155,13 @@ class Ladders:
         return found if found is not None else self.ladders.setdefault(key, Ladder(tick))
 
 
-def ranges(
-    queues: Sequence[str], levels: Iterable[int], *, last: bool, coin: Mapping[int, bool] | None = None
-) -> list[Key]:
+@lru_cache(64)
+def ranges(queues: tuple[str, ...], *, last: bool, coin: bool = False) -> tuple[Key, ...]:
     """Every range to ask, in order: queue by queue, level by level; jobs on their last attempt before or after the
-    plain ones of their level as the coin says, and only in a claim that starts all it takes at once."""
-    keys: list[Key] = []
-    for queue in queues:
-        for level in levels:
-            pair = [(queue, level), (queue, level + 10)] if last else [(queue, level)]
-            keys += reversed(pair) if coin is not None and coin.get(level) else pair
-    return keys
+    plain ones of their level, as the coin fell, and only in a claim that starts all it takes at once.
+
+    >>> ranges(("mail",), last=False)[:3], ranges(("mail",), last=True, coin=True)[:3]
+    ((('mail', 0), ('mail', 1), ('mail', 2)), (('mail', 10), ('mail', 0), ('mail', 11)))
+    """
+    classes = ((LEVELS, 0) if coin else (0, LEVELS)) if last else (0,)
+    return tuple((queue, level + more) for queue in queues for level in range(LEVELS) for more in classes)

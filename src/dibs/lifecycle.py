@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeAlias, assert_never
+from typing import Any, NamedTuple, TypeAlias, assert_never
 
 from dibs.job import Claimed, JobState
 from dibs.retry import Policy, bounded
@@ -68,8 +68,7 @@ class Way(IntEnum):
     FINISH = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """The job becomes final."""
 
     state: JobState
@@ -78,8 +77,7 @@ class Done:
     hook_error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Back:
+class Back(NamedTuple):
     """The job waits again."""
 
     way: Way

@@ -130,9 +130,9 @@ def test_the_limit_holds_over_all_ranges(actors: Actors) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, claims.MAX_CLAIM + 1])
-def test_a_claim_has_a_sensible_limit(limit: int) -> None:
+def test_a_claim_has_a_sensible_limit(actors: Actors, limit: int) -> None:
     with pytest.raises(InvalidOption, match="limit"):
-        claims.Want(WorkerId(1), 1, limit, [])
+        actors.worker().claim(limit)
 
 
 def test_a_claim_without_ranges_takes_nothing(actors: Actors) -> None:

@@ -31,7 +31,8 @@ DEADLINE = 30.0
 class Capabilities:
     """Real differences between engines, declared."""
 
-    push_wakeups: bool  # a commit wakes listeners; else they look at a change of the file
+    push_wakeups: bool  # listeners are told; else they look by themselves
+    notifies: bool  # a commit can tell who changed; else the file itself shows that something did
     cursor: bool  # dead rows linger, so claims keep a cursor
     prepared: bool = True
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from dibs.errors import InvalidOption
@@ -39,8 +39,7 @@ class Settle(NamedTuple):
     attempt: int = 0  # for what is said if the change cannot be stored
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
+class Want(NamedTuple):
     """What to claim: for whom, how many, from which ranges; `number` tells this claim from the worker's others."""
 
     worker: WorkerId | int
@@ -50,13 +49,11 @@ class Want:
     suspects: int = 1
     unknown: Sequence[str] = ()
 
-    def __post_init__(self) -> None:
-        if not 0 < self.limit <= MAX_CLAIM:
-            raise InvalidOption("limit", f"must be between 1 and {MAX_CLAIM:,}, not {self.limit}")
+
+NOTHING = Want(worker=0, number=0, limit=0, ranges=())
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """What a turn did. `lost`: leases that were refused. `before`: settled already by the same lease, to that state.
     `culprits`: their outcome could not be stored, and they are FAILED instead."""
 
@@ -64,7 +61,7 @@ class Turn:
     clock: Any
     paused: frozenset[str] = frozenset()
     lost: frozenset[JobId] = frozenset()
-    before: dict[JobId, JobState] = field(default_factory=dict)
+    before: Mapping[JobId, JobState] = MappingProxyType({})
     culprits: frozenset[JobId] = frozenset()
 
 
@@ -75,22 +72,25 @@ def turn(want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str
     A turn whose answer was lost is not simply repeated: its settles are sent again alone (found settled counts as done)
     and its claim is in doubt until the worker's next beat hands it back.
     """
+    if want is None:
+        want = NOTHING
+    elif not 0 < want.limit <= MAX_CLAIM:
+        raise InvalidOption("limit", f"must be between 1 and {MAX_CLAIM:,}, not {want.limit}")
     done, back = [], []
     for lease, change, days, _attempt in sorted(settles, key=_by_lease):
         if isinstance(change, Done):
-            state = CODES[change.state]
-            done.append((*lease, state, days, change.result, change.failure, change.hook_error))
+            done.append((*lease, CODES[change.state], days, change.result, change.failure, change.hook_error))
         else:
             back.append((*lease, int(change.way), change.delay, change.failure))
     rows = yield Statement(
         "turn",
-        worker=want.worker if want else 0,
-        claim=want.number if want else 0,
-        limit=want.limit if want else 0,
-        suspects=min(want.suspects, want.limit) if want else 0,
-        unknown=list(want.unknown) if want else [],
-        ranges=Table(RANGES, want.ranges if want else ()),
-        settles=len(done) + len(back),
+        worker=want.worker,
+        claim=want.number,
+        limit=want.limit,
+        suspects=min(want.suspects, want.limit),
+        unknown=list(want.unknown),
+        ranges=Table(RANGES, want.ranges),
+        settles=len(settles),
         done=Table(DONE, done, ("result", "failure")),
         days=RETENTION_DAYS,
         leases={row[0]: row[1] for row in done},
@@ -107,14 +107,14 @@ def settle(settles: Sequence[Settle], events: Sequence[str] = ()) -> Operation[T
 
 
 def _turn_from_rows(rows: list[tuple[Any, ...]]) -> Turn:
-    head = rows[0]
-    unsettled = decode(head[13]) or {}
-    return Turn(
-        claimed=claimed_from_rows(rows[1:]),
-        clock=head[11],
-        paused=frozenset(decode(head[12]) or ()),
-        lost=frozenset(JobId(int(job)) for job, state in unsettled.items() if state is None),
-        before={JobId(int(job)): STATES[state] for job, state in unsettled.items() if state is not None},
+    *_, clock, paused, unsettled = rows[0]
+    turn = Turn(claimed_from_rows(rows[1:]), clock, frozenset(decode(paused) or ()))
+    if unsettled is None:
+        return turn
+    states = {JobId(int(job)): state for job, state in decode(unsettled).items()}
+    return turn._replace(
+        lost=frozenset(job for job, state in states.items() if state is None),
+        before={job: STATES[state] for job, state in states.items() if state is not None},
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -33,8 +33,7 @@ class Statement:
         self.name, self.values = name, values
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """Rows on their way in. `documents` names the columns that hold encoded JSON."""
 
     columns: tuple[str, ...]

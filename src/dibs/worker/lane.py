@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from asyncio import sleep
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from random import getrandbits
 
 from dibs.engines.engine import Engine, Patience, Session
 from dibs.errors import Conflict, ConnectionLost, Refused, Unreachable
-from dibs.job import LEVELS, Claimed, JobId, JobState, WorkerId
+from dibs.job import Claimed, JobId, JobState, WorkerId
 from dibs.ladder import START, Key, Ladders, Place, Read, ranges
 from dibs.lifecycle import Done, failure
 from dibs.operations import claims, jobs
@@ -52,8 +52,8 @@ class Lane:
 
     async def turn(self, ask: Ask | None, settles: Sequence[Settle] = ()) -> Turn:
         """Settle what is done, claim what is next. Waits through short outages; never loses a settle."""
-        patience = Patience(claims.settle(()), self.engine.deadline, reached=self.engine.reached)
-        self._note(settle.lease.job_id for settle in settles)
+        patience: Patience | None = None
+        self._note([settle.lease.job_id for settle in settles])
         while True:
             want = self._want(ask) if ask else None
             events = self._events()
@@ -62,6 +62,7 @@ class Lane:
                 self._learn(want, turn, told=bool(events))
                 return turn
             except (Conflict, Unreachable) as error:
+                patience = patience or Patience(claims.settle(()), self.engine.deadline, reached=self.engine.reached)
                 await sleep(patience.pause(error))
             except ConnectionLost:
                 self.ladders.forget()
@@ -79,8 +80,7 @@ class Lane:
 
     def _want(self, ask: Ask) -> Want:
         self.number = (self.number + 1) % (1 << CLAIM_BITS)
-        coin = {level: bool(getrandbits(1)) for level in range(LEVELS)}
-        keys = ranges(ask.queues, range(LEVELS), last=ask.at_once, coin=coin)
+        keys = ranges(tuple(ask.queues), last=ask.at_once, coin=bool(getrandbits(1)))
         if self.engine.can.cursor:
             asked = self.ladders.ask(keys, time.time() + self.ahead)
         else:
@@ -91,17 +91,16 @@ class Lane:
         if told:
             self.told_at = time.monotonic()
             self.events.clear()
-        self._note(job.id for job in turn.claimed)
+        self._note([job.id for job in turn.claimed])
         if want is None or not isinstance(turn.clock, datetime):
             return
         self.ahead = turn.clock.timestamp() - time.time()
-        plain = [job for job in turn.claimed if not job.suspect]
-        read = Read(turn.clock, want.limit, [_place(job) for job in plain], turn.paused, len(turn.claimed) - len(plain))
+        read = Read(turn.clock, want.limit, len(turn.claimed), _last(turn.claimed), turn.paused)
         self.ladders.took([(queue, rank) for queue, rank, *_ in want.ranges], read)
 
-    def _note(self, ids: Iterable[int]) -> None:
-        """They changed. Where nothing is pushed, listeners see it by themselves."""
-        if self.engine.can.push_wakeups:
+    def _note(self, ids: Sequence[int]) -> None:
+        """They changed."""
+        if self.engine.can.notifies:
             self.events.update(dict.fromkeys(ids))
 
     def _events(self) -> list[str]:
@@ -122,11 +121,13 @@ class Lane:
             raise error
         lost = frozenset().union(*(answer.lost for answer in answers))
         before = {job_id: state for answer in answers for job_id, state in answer.before.items()}
-        return replace(answers[-1], lost=lost, before=before, culprits=frozenset(culprits))
+        return answers[-1]._replace(lost=lost, before=before, culprits=frozenset(culprits))
 
 
-def _place(job: Claimed) -> tuple[Key, Place]:
-    return (job.queue, job.rank), Place(job.run_at, job.id)
+def _last(claimed: Sequence[Claimed]) -> dict[Key, Place]:
+    """Where each range was read up to; a suspect was read from a range of its own."""
+    ends = {(job.queue, job.rank): job for job in claimed}
+    return {key: Place(job.run_at, job.id) for key, job in ends.items() if not job.suspect}
 
 
 def _culprit(settle: Settle, error: Refused) -> Settle:

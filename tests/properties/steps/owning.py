@@ -19,10 +19,8 @@ from dibs.payload import encode
 from tests.properties.lab import Answer
 from tests.properties.look import Look
 from tests.properties.model import Model
-from tests.properties.steps.step import PRIORITIES, QUEUES, TYPES, Hand, Move, Plan, Scene, names
+from tests.properties.steps.step import QUEUES, TYPES, Hand, Move, Plan, Scene, names
 from tests.properties.values import SECOND, ModelJob, Moment, Verdict, wrong
-
-LEVELS = sorted(9 - priority for priority in PRIORITIES)
 
 
 class Kind(Enum):
@@ -111,7 +109,7 @@ class Turn(Plan):
     def _want(self, scene: Scene, hand: Hand) -> Want:
         hand.turns += 1
         names = QUEUES[::-1] if self.reverse else QUEUES
-        keys = ladder.ranges(names, LEVELS, last=self.last, coin=dict.fromkeys(LEVELS, self.reverse))
+        keys = ladder.ranges(tuple(names), last=self.last, coin=self.reverse)
         ranges = [(*key, *START) for key in keys]
         if self.cursor:
             ranges = hand.ladders.ask(keys, scene.now / SECOND)
@@ -128,12 +126,12 @@ class Turn(Plan):
         for job in turn.claimed:
             hand.held[job.lease] = scene.papers[job.lease] = job
         if want is not None and self.cursor:
-            rows = [
-                ((job.queue, job.rank), ladder.Place(_time(job.run_at), job.id))
+            last = {
+                (job.queue, job.rank): ladder.Place(_time(job.run_at), job.id)
                 for job in turn.claimed
                 if not job.suspect
-            ]
-            read = ladder.Read(_time(turn.clock), want.limit, rows, turn.paused, len(turn.claimed) - len(rows))
+            }
+            read = ladder.Read(_time(turn.clock), want.limit, len(turn.claimed), last, turn.paused)
             hand.ladders.took([(queue, rank) for queue, rank, *_ in want.ranges], read)
 
 

@@ -64,6 +64,7 @@ class PatientConnection(Connection[Any]):
     """A sync connection whose every wait ends."""
 
     patience = 30.0
+    hand: Any  # its one cursor: a new one for each statement takes longer, and forgets how to load the same rows
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         return super().wait(_bounded(gen, self.patience), *args, **kwargs)
@@ -73,6 +74,7 @@ class PatientAsyncConnection(AsyncConnection[Any]):
     """An async connection whose every wait ends."""
 
     patience = 30.0
+    hand: Any
 
     async def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         return await super().wait(_bounded(gen, self.patience), *args, **kwargs)
@@ -139,6 +141,7 @@ def _ready(raw: T, patience: float) -> T:
     for name in ("json", "jsonb"):
         raw.adapters.register_loader(name, RawText)  # type: ignore[attr-defined]  # one of the two classes above
     raw.adapters.register_loader("jsonb", RawBinary)  # type: ignore[attr-defined]  # one of the two classes above
+    raw.hand = raw.cursor(binary=True)  # type: ignore[attr-defined]  # one of the two classes above
     return raw
 
 
@@ -157,8 +160,8 @@ def carry(raw: PatientConnection, dialect: Dialect, operation: Operation[T], whe
     """An operation over a sync connection of ours: alone when it is one statement, else in a transaction."""
 
     def execute(sql: str, values: dict[str, Any]) -> Rows:
-        cursor = raw.execute(sql, values, binary=True)
-        return cursor.fetchall() if has_rows(cursor) else []
+        raw.hand.execute(sql, values)
+        return raw.hand.fetchall() if has_rows(raw.hand) else []
 
     try:
         if alone(raw, operation):
@@ -175,8 +178,8 @@ async def acarry(raw: PatientAsyncConnection, dialect: Dialect, operation: Opera
     """The same over an async connection."""
 
     async def execute(sql: str, values: dict[str, Any]) -> Rows:
-        cursor = await raw.execute(sql, values, binary=True)
-        return await cursor.fetchall() if has_rows(cursor) else []
+        await raw.hand.execute(sql, values)
+        return await raw.hand.fetchall() if has_rows(raw.hand) else []
 
     try:
         if alone(raw, operation):

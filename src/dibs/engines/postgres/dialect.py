@@ -6,12 +6,15 @@ not. JSON has no raw newline, so documents joined by newlines need no escaping.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from dibs.engines.dialect import PARAMETER, Dialect
 from dibs.operations.operation import Documents, Table
+
+NUMBERS, NOTHING = {int, float}, {type(None)}
 
 
 class PostgresDialect(Dialect):
@@ -21,29 +24,30 @@ class PostgresDialect(Dialect):
         super().__init__(__package__, f'"{schema}".', _percent)
 
     def encode(self, values: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
-        """Lists become array literals, tables one parameter for each column that is used."""
+        """Lists become array literals, tables one parameter for each column."""
         encoded: dict[str, Any] = {}
         for name, value in values.items():
-            match value:
-                case Table(columns) if f"{name}_{columns[0]}" in used:
-                    encoded.update(_columns(name, value))
-                case _ if name not in used:
-                    pass
-                case bytes():
-                    encoded[name] = value.decode()
-                case list():
-                    encoded[name] = array(value)
-                case Documents(items):
-                    encoded[name] = b"\n".join([item or b"" for item in items]).decode()
-                case _:
-                    encoded[name] = value
+            kind = type(value)
+            if kind is Table:
+                empty = _parameters(name, value.columns, value.documents)
+                if next(iter(empty)) in used:
+                    encoded.update(_columns(empty, value) if value.rows else empty)
+            elif name in used:
+                encoded[name] = ENCODERS[kind](value) if kind in ENCODERS else value
         return encoded
 
 
-def _columns(name: str, table: Table) -> Iterator[tuple[str, str | None]]:
-    columns = zip(*table.rows, strict=True) if table.rows else [()] * len(table.columns)
-    for column, items in zip(table.columns, columns, strict=True):
-        yield f"{name}_{column}", lines(items) if column in table.documents else array(items)
+@cache
+def _parameters(name: str, columns: tuple[str, ...], documents: tuple[str, ...]) -> dict[str, str | None]:
+    """The parameters of a table, in the order of its columns, with their values when it has no rows."""
+    return {f"{name}_{column}": None if column in documents else "{}" for column in columns}
+
+
+def _columns(parameters: Iterable[str], table: Table) -> dict[str, str | None]:
+    columns = zip(parameters, table.columns, zip(*table.rows, strict=True), strict=True)
+    return {
+        parameter: lines(items) if column in table.documents else array(items) for parameter, column, items in columns
+    }
 
 
 def array(items: Sequence[Any]) -> str:
@@ -52,8 +56,11 @@ def array(items: Sequence[Any]) -> str:
     >>> array([1, 2]), array(['a"b', None])
     ('{1,2}', '{"a\\\\"b",NULL}')
     """
-    if items and type(items[0]) is int and None not in items:
+    kinds = set(map(type, items))
+    if kinds <= NUMBERS:
         return "{" + ",".join(map(str, items)) + "}"
+    if kinds == NOTHING:
+        return "{" + ",".join(["NULL"] * len(items)) + "}"
     return "{" + ",".join([_element(item) for item in items]) + "}"
 
 
@@ -74,6 +81,13 @@ def lines(items: Sequence[bytes | None]) -> str | None:
     if not any(items):
         return None
     return b"\n".join([item or b"" for item in items]).decode()
+
+
+def _documents(documents: Documents) -> str:
+    return b"\n".join([item or b"" for item in documents.items]).decode()
+
+
+ENCODERS: dict[type, Callable[[Any], str]] = {list: array, bytes: bytes.decode, Documents: _documents}
 
 
 def _percent(sql: str) -> str:

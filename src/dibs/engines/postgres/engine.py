@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import psycopg
@@ -28,6 +29,9 @@ C = TypeVar("C", PatientConnection, PatientAsyncConnection)
 # A turn needs a fresh snapshot for each statement; compiling a look-up takes longer than running it.
 SETTINGS = "set default_transaction_isolation to 'read committed'; set jit = off"
 IDLE = 8  # connections kept for reuse
+DIRECT = Capabilities(push_wakeups=True, notifies=True, cursor=True)
+POOLED = Capabilities(push_wakeups=False, notifies=True, cursor=True, prepared=False)
+POOLED_BUT_LISTENING = replace(POOLED, push_wakeups=True)
 SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
@@ -51,9 +55,9 @@ class PostgresEngine(Engine):
     @property
     def can(self) -> Capabilities:  # type: ignore[override]  # known only after the first connection
         """Behind a transaction pooler LISTEN is dead, unless there is another way to listen."""
-        return Capabilities(
-            push_wakeups=not self.pooled or self.listener is not None, cursor=True, prepared=not self.pooled
-        )
+        if not self.pooled:
+            return DIRECT
+        return POOLED if self.listener is None else POOLED_BUT_LISTENING
 
     def run_once(self, operation: Operation[T], *, within: float | None = None) -> T:
         """On an idle connection, or a new one."""

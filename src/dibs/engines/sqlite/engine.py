@@ -27,7 +27,7 @@ class SqliteEngine(Engine):
     """Jobs in a SQLite file. It migrates itself on first use."""
 
     name = "sqlite"
-    can = Capabilities(push_wakeups=False, cursor=False)
+    can = Capabilities(push_wakeups=False, notifies=False, cursor=False)
     schema = "main"
     _ready: bool
     _connections: dict[str, SqliteConnection]

@@ -101,7 +101,7 @@ create function dibs.turn_1(
   _back bigint[], _back_tokens bigint[], _back_ways smallint[], _back_delays float8[], _back_failures text,
   _events text)
 returns table (
-  id bigint, token bigint, type text, queue text, payload jsonb, attempts smallint, max_attempts smallint, rank smallint,
+  id bigint, token bigint, type text, queue text, payload text, attempts smallint, max_attempts smallint, rank smallint,
   run_at timestamptz, crashes smallint, finishing smallint, clock timestamptz, paused jsonb, unsettled jsonb)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
@@ -182,7 +182,7 @@ begin
   end if;
   -- 4. The claim, with a snapshot of its own. One element of the arrays per range (queue, rank), in the order wanted.
   if _n = 0 then
-    return query select null::bigint, null::bigint, null, null, null::jsonb, null::smallint, null::smallint, null::smallint,
+    return query select null::bigint, null::bigint, null, null, null::text, null::smallint, null::smallint, null::smallint,
       null::timestamptz, null::smallint, null::smallint, statement_timestamp(), null::jsonb, _unsettled;
     return;
   end if;
@@ -216,8 +216,8 @@ begin
       attempts = attempts + (finishing = 0)::int, finishing = finishing + (finishing > 0)::int,
       claimed_at = statement_timestamp()
     from picked where j.ctid = picked.tid and exists (select from alive)
-    returning j.id, j.token, j.type, j.queue, j.payload, j.attempts, j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing)
-  select null::bigint, null::bigint, null, null, null::jsonb, null::smallint, null::smallint, null::smallint, null::timestamptz,
+    returning j.id, j.token, j.type, j.queue, j.payload::text, j.attempts, j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing)
+  select null::bigint, null::bigint, null, null, null::text, null::smallint, null::smallint, null::smallint, null::timestamptz,
     null::smallint, null::smallint, statement_timestamp(), (select jsonb_agg(name) from dibs.queues where paused), _unsettled
   union all
   select c.*, null, null, null from claimed c;
