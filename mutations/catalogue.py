@@ -35,8 +35,8 @@ JOBS = f"{TESTS}jobs.py"
 FENCES = [
     postgres(
         "a finished job settles without its token",
-        "where j.id = any (array[d.id]) and j.token = d.token and j.held\n      returning j.*, d.state",
-        "where j.id = any (array[d.id]) and j.held\n      returning j.*, d.state",
+        "where j.id = any (array[d.id]) and j.token = d.token and j.held\n      returning j.*, coalesce",
+        "where j.id = any (array[d.id]) and j.held\n      returning j.*, coalesce",
         FENCE,
     ),
     postgres(
@@ -61,8 +61,8 @@ FENCES = [
     ),
     postgres(
         "a settle does not ask whether the job is held",
-        "where j.id = any (array[d.id]) and j.token = d.token and j.held\n      returning j.*, d.state",
-        "where j.id = any (array[d.id]) and j.token = d.token\n      returning j.*, d.state",
+        "where j.id = any (array[d.id]) and j.token = d.token and j.held\n      returning j.*, coalesce",
+        "where j.id = any (array[d.id]) and j.token = d.token\n      returning j.*, coalesce",
         FENCE,
     ),
     postgres(
@@ -98,8 +98,14 @@ FENCES = [
     ),
     sqlite(
         "whether a lease is lost is asked without its token",
-        "where not exists (select 1 from dibs.jobs j where j.id = cast(d.key as integer) and j.token = d.value and j.held = 1);",
-        "where not exists (select 1 from dibs.jobs j where j.id = cast(d.key as integer) and j.held = 1);",
+        "  select 1 from dibs.jobs j where j.id = cast(d.key as integer) and j.token = d.value and j.held = 1);",
+        "  select 1 from dibs.jobs j where j.id = cast(d.key as integer) and j.held = 1);",
+        FENCE,
+    ),
+    sqlite(
+        "nobody asks whether a lease is lost",
+        "where changes() < :at_ease and not exists (",
+        "where changes() < 0 * :at_ease and not exists (",
         FENCE,
     ),
     sqlite(
@@ -119,8 +125,15 @@ FENCES = [
     ),
     sqlite(
         "the token is a bare counter",
-        "token = ((coalesce(token, 0) >> 20) + 1) << 20 | (random() & 1048575),",
-        "token = ((coalesce(token, 0) >> 20) + 1) << 20,",
+        "bits=getrandbits(RANDOM_BITS),",
+        "bits=0,",
+        FENCE,
+        file="src/dibs/operations/claims.py",
+    ),
+    sqlite(
+        "the token that is told is not the one that is written",
+        "token = ((coalesce(token, 0) >> 20) + 1) << 20 | ((:bits + id) & 1048575),",
+        "token = ((coalesce(token, 0) >> 20) + 1) << 20 | ((:bits + id + 1) & 1048575),",
         FENCE,
     ),
 ]
@@ -169,6 +182,12 @@ CLAIMING = [
         CLAIMS,
     ),
     postgres(
+        "the claim index may be chosen only by an id",
+        "create index claim_order on dibs.jobs (queue, rank, run_at, id) where queue is not null;",
+        "create index claim_order on dibs.jobs (queue, rank, run_at, id) where id > 0;",
+        "tests/scenarios/test_plans.py::test_a_turn_on_a_full_queue_does_not_read_it_all[postgres18]",
+    ),
+    postgres(
         "a settle that forgets history",
         "      from gone where outcome = 3),",
         "      from gone where outcome = 33),",
@@ -212,8 +231,8 @@ CLAIMING = [
     ),
     postgres(
         "`j.id = d.id` on a queue that keeps up",
-        "where j.id = any (array[d.id]) and j.token = d.token and j.held\n      returning j.*, d.state",
-        "where j.id = d.id and j.token = d.token and j.held\n      returning j.*, d.state",
+        "where j.id = any (array[d.id]) and j.token = d.token and j.held\n      returning j.*, coalesce",
+        "where j.id = d.id and j.token = d.token and j.held\n      returning j.*, coalesce",
         "tests/scenarios/test_plans.py::test_a_turn_on_a_queue_that_keeps_up_does_not_read_the_dead[postgres18]",
         everywhere=True,
     ),

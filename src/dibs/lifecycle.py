@@ -87,12 +87,14 @@ class Back(NamedTuple):
 
 Change: TypeAlias = Done | Back
 
+SUCCESS = Done(JobState.SUCCESSFUL)  # what most jobs come to
+
 
 def after(job: Claimed, outcome: Outcome, policy: Policy, *, has_hook: bool = False) -> Change:
     """What becomes of a claimed job."""
     match outcome:
         case Successful(result):
-            return Done(JobState.SUCCESSFUL, result=result)
+            return SUCCESS if result is None else Done(JobState.SUCCESSFUL, result=result)
         case Snoozed(delay):
             return Back(Way.SNOOZE, bounded(delay))
         case Released():

@@ -1,8 +1,9 @@
 """From named statements to text: loads an engine's .sql files, and encodes values the way that engine reads them.
 
 A name holds one step or several; their rows come one after another. `-- when x` before a step skips it when the
-value x is empty; `-- each x` executes it once for each row of the table x, in one go. Parameters are written `:name`;
-`dibs.` stands for the schema or the prefix.
+value x is empty; `-- each x` executes it once for each row of the table x, in one go; `-- gives x` adds the first
+column of its rows to the list x, for the steps that follow. Parameters are written `:name`; `dibs.` stands for the
+schema or the prefix.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dibs.operations.operation import Conversation, Operation, Queries, Row, Row
 T = TypeVar("T")
 
 NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
-WHEN = re.compile(r"^-- (when|each) (\w+)$", re.MULTILINE)
+MARK = re.compile(r"^-- (when|each|gives) (\w+)$", re.MULTILINE)
 COMMENT = re.compile(r"^\s*--.*$|\s+-- .*$", re.MULTILINE)
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 OWN = re.compile(r"\bdibs\.(?=[a-z_%])")
@@ -27,11 +28,12 @@ OWN = re.compile(r"\bdibs\.(?=[a-z_%])")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One text to execute, unless the value it depends on is empty; once, or for each row of that value."""
+    """One text to execute."""
 
     sql: str
-    on: str = ""
-    each: bool = False
+    when: str = ""  # not if this value is empty
+    each: str = ""  # once for each row of this table
+    gives: str = ""  # the list that the first column of its rows is added to
 
 
 class Dialect(ABC):
@@ -41,6 +43,7 @@ class Dialect(ABC):
         self.own = own
         self.steps = {name: [*_steps(body, self._text, rewrite)] for name, body in _statements(package)}
         self.used = {name: self._values(body) for name, body in _statements(package)}
+        self.given = {name: {step.gives for step in steps if step.gives} for name, steps in self.steps.items()}
 
     def _text(self, sql: str) -> str:
         return OWN.sub(lambda _: self.own, sql)
@@ -51,7 +54,8 @@ class Dialect(ABC):
 
     def _values(self, body: str) -> frozenset[str]:
         """The parameters that stand in a statement; an operation may offer more than one engine needs."""
-        return frozenset(PARAMETER.findall(COMMENT.sub("", body)))
+        given = {name for mark, name in MARK.findall(body) if mark == "gives"}
+        return frozenset(PARAMETER.findall(COMMENT.sub("", body))) - given
 
     @abstractmethod
     def encode(self, values: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
@@ -70,12 +74,27 @@ class Dialect(ABC):
                 statement: Statement = conversation.send(rows)  # type: ignore[arg-type]  # None starts a generator
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]  # the generator's return value
-            values = self.encode(statement.values, self.used[statement.name])
-            rows = []
-            for step in self.steps[statement.name]:
-                value: Any = statement.values[step.on] if step.on else True
-                if _is_there(value):
-                    rows += yield step.sql, self.records(value) if step.each else values
+            rows = yield from self._steps(statement)
+
+    def _steps(self, statement: Statement) -> Queries[Rows]:
+        """The texts of one statement; all their rows."""
+        values = statement.values
+        encoded = self.encode(values, self.used[statement.name])
+        rows: Rows = []
+        for name in self.given.get(statement.name, ()):
+            values[name] = []
+            encoded.update(self.encode(values, {name}))
+        for step in self.steps[statement.name]:
+            if step.each:
+                if values[step.each].rows:
+                    yield step.sql, self.records(values[step.each])
+            elif not step.when or _is_there(values[step.when]):
+                came = yield step.sql, encoded
+                rows += came
+                if step.gives and came:
+                    values[step.gives] += [row[0] for row in came]
+                    encoded |= self.encode(values, {step.gives})
+        return rows
 
 
 def _is_there(value: Any) -> bool:
@@ -91,8 +110,6 @@ def _statements(package: str) -> Iterator[tuple[str, str]]:
 
 def _steps(body: str, own: Callable[[str], str], rewrite: Callable[[str], str]) -> Iterator[Step]:
     for part in re.split(r";\s*$", body, flags=re.MULTILINE):
-        when = WHEN.search(part)
         sql = COMMENT.sub("", part).strip()
         if sql:
-            kind, on = when.groups() if when else ("", "")
-            yield Step(rewrite(own(sql)), on, kind == "each")
+            yield Step(rewrite(own(sql)), **dict(MARK.findall(part)))

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
+from random import getrandbits
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from dibs.errors import InvalidOption
 from dibs.job import CODES, STATES, Claimed, JobId, JobState, Lease, WorkerId
-from dibs.lifecycle import Change, Done
-from dibs.operations.operation import Conversation, Operation, Statement, Table, operation
+from dibs.lifecycle import SUCCESS, Change, Done
+from dibs.operations.operation import Conversation, Operation, Row, Statement, Table, operation
 from dibs.operations.rows import claimed_from_rows
 from dibs.payload import decode
 
 RETENTION_DAYS = 7
 MAX_CLAIM = 10_000
 CLAIM_BITS = 20  # of the number that marks a claim within its worker
+RANDOM_BITS = 20  # of a token, beside its counter: a counter may come back, after a restore or on a promoted standby
 EVENTS_BYTES = 7_900  # PostgreSQL's limit for a notification is 8,000
 
 RANGES = ("queue", "rank", "at", "id")
 DONE = ("id", "token", "state", "days", "result", "failure", "hook_error")
 BACK = ("id", "token", "way", "delay", "failure")
 
-PLAIN = (CODES[JobState.SUCCESSFUL], RETENTION_DAYS, None, None, None)  # what most jobs end as
-_by_lease = itemgetter(0)
+PLAIN = (CODES[JobState.SUCCESSFUL], RETENTION_DAYS, None, None, None)  # most jobs: only their leases are sent
+_lease, _lease_of_row = itemgetter(0), itemgetter(0, 1)
 
 Range: TypeAlias = tuple[str, int, Any, int]
 """Queue, rank, and the place to start after (on engines with a cursor)."""
@@ -76,16 +78,22 @@ def turn(want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str
         want = NOTHING
     elif not 0 < want.limit <= MAX_CLAIM:
         raise InvalidOption("limit", f"must be between 1 and {MAX_CLAIM:,}, not {want.limit}")
-    done, back = [], []
-    for lease, change, days, _attempt in sorted(settles, key=_by_lease):
-        if isinstance(change, Done):
-            done.append((*lease, CODES[change.state], days, change.result, change.failure, change.hook_error))
+    plain: list[Lease] = []
+    special: list[Row] = []
+    back: list[Row] = []
+    for lease, change, days, _attempt in sorted(settles, key=_lease):
+        if change == SUCCESS and days == RETENTION_DAYS:
+            plain.append(lease)
+        elif isinstance(change, Done):
+            special.append((*lease, CODES[change.state], days, change.result, change.failure, change.hook_error))
         else:
             back.append((*lease, int(change.way), change.delay, change.failure))
+    done = sorted([(*lease, *PLAIN) for lease in plain] + special, key=_lease_of_row) if special else plain
     rows = yield Statement(
         "turn",
         worker=want.worker,
         claim=want.number,
+        bits=getrandbits(RANDOM_BITS),
         limit=want.limit,
         suspects=min(want.suspects, want.limit),
         unknown=list(want.unknown),
@@ -93,8 +101,9 @@ def turn(want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str
         settles=len(settles),
         done=Table(DONE, done, ("result", "failure")),
         days=RETENTION_DAYS,
+        at_ease=len(done) + bool(special),
         leases={row[0]: row[1] for row in done},
-        special=Table(DONE, [row for row in done if row[2:] != PLAIN], ("result", "failure")),
+        special=Table(DONE, special, ("result", "failure")),
         back=Table(BACK, back, ("failure",)),
         events="\n".join(events) or None,
     )

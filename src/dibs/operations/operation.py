@@ -34,7 +34,7 @@ class Statement:
 
 
 class Table(NamedTuple):
-    """Rows on their way in. `documents` names the columns that hold encoded JSON."""
+    """Rows on their way in; what they lack at the end is null. `documents` names the columns that hold encoded JSON."""
 
     columns: tuple[str, ...]
     rows: Sequence[Row]

@@ -52,7 +52,7 @@ def job_from_row(row: Row) -> Job:
     )
 
 
-# id, token, type, queue, payload, attempts, max_attempts, rank, run_at, crashes, finishing, then three of the head row
+# id, token, type, queue, payload, attempts, max_attempts, rank, run_at, crashes, finishing; maybe three of the head row
 def claimed_from_rows(rows: Rows) -> list[Claimed]:
     """Jobs in our hands."""
     return [tuple.__new__(Claimed, row[:11]) for row in rows]  # as Claimed._make does, in half the time

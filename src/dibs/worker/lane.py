@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from asyncio import sleep
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import getrandbits
@@ -53,7 +53,7 @@ class Lane:
     async def turn(self, ask: Ask | None, settles: Sequence[Settle] = ()) -> Turn:
         """Settle what is done, claim what is next. Waits through short outages; never loses a settle."""
         patience: Patience | None = None
-        self._note([settle.lease.job_id for settle in settles])
+        self._note(settle.lease.job_id for settle in settles)
         while True:
             want = self._want(ask) if ask else None
             events = self._events()
@@ -91,14 +91,14 @@ class Lane:
         if told:
             self.told_at = time.monotonic()
             self.events.clear()
-        self._note([job.id for job in turn.claimed])
+        self._note(job.id for job in turn.claimed)
         if want is None or not isinstance(turn.clock, datetime):
             return
         self.ahead = turn.clock.timestamp() - time.time()
         read = Read(turn.clock, want.limit, len(turn.claimed), _last(turn.claimed), turn.paused)
         self.ladders.took([(queue, rank) for queue, rank, *_ in want.ranges], read)
 
-    def _note(self, ids: Sequence[int]) -> None:
+    def _note(self, ids: Iterable[int]) -> None:
         """They changed."""
         if self.engine.can.notifies:
             self.events.update(dict.fromkeys(ids))

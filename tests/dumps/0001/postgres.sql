@@ -132,7 +132,7 @@ CREATE FUNCTION dibs.recover_orphans_1() RETURNS SETOF bigint
   from orphans o where j.id = any (array[o.id])
   returning j.id;
 $$;
-CREATE FUNCTION dibs.turn_1(_worker bigint, _claim integer, _n integer, _suspects integer, _unknown text[], _queues text[], _ranks smallint[], _ats timestamp with time zone[], _ids bigint[], _done bigint[], _done_tokens bigint[], _done_states smallint[], _done_days integer[], _done_results text, _done_failures text, _done_hook_errors text[], _back bigint[], _back_tokens bigint[], _back_ways smallint[], _back_delays double precision[], _back_failures text, _events text) RETURNS TABLE(id bigint, token bigint, type text, queue text, payload jsonb, attempts smallint, max_attempts smallint, rank smallint, run_at timestamp with time zone, crashes smallint, finishing smallint, clock timestamp with time zone, paused jsonb, unsettled jsonb)
+CREATE FUNCTION dibs.turn_1(_worker bigint, _claim integer, _n integer, _suspects integer, _unknown text[], _queues text[], _ranks smallint[], _ats timestamp with time zone[], _ids bigint[], _done bigint[], _done_tokens bigint[], _done_states smallint[], _done_days integer[], _done_results text, _done_failures text, _done_hook_errors text[], _back bigint[], _back_tokens bigint[], _back_ways smallint[], _back_delays double precision[], _back_failures text, _events text) RETURNS TABLE(id bigint, token bigint, type text, queue text, payload text, attempts smallint, max_attempts smallint, rank smallint, run_at timestamp with time zone, crashes smallint, finishing smallint, clock timestamp with time zone, paused jsonb, unsettled jsonb)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -152,7 +152,7 @@ begin
     perform from "dibs".jobs j
     where j.id = any (_done || _back) and j.token = any (_done_tokens || _back_tokens) and j.held order by j.id for update;
   end if;
-  -- 1. Finished jobs go to history, failed ones to dead.
+  -- 1. Finished jobs go to history, failed ones to dead. Most are plainly successful, and nothing more is said of them.
   if cardinality(_done) > 0 then
     with gone as (
       delete from "dibs".jobs j
@@ -160,7 +160,7 @@ begin
                    string_to_array(_done_failures, E'\n', ''), _done_hook_errors)
             d(id, token, state, days, result, failure, hook_error)
       where j.id = any (array[d.id]) and j.token = d.token and j.held
-      returning j.*, d.state as outcome, d.days, d.result, d.failure, d.hook_error),
+      returning j.*, coalesce(d.state, 3) as outcome, coalesce(d.days, 7) as days, d.result, d.failure, d.hook_error),
     kept as (
       insert into "dibs".history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, rank, state,
         attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result)
@@ -216,7 +216,7 @@ begin
   end if;
   -- 4. The claim, with a snapshot of its own. One element of the arrays per range (queue, rank), in the order wanted.
   if _n = 0 then
-    return query select null::bigint, null::bigint, null, null, null::jsonb, null::smallint, null::smallint, null::smallint,
+    return query select null::bigint, null::bigint, null, null, null::text, null::smallint, null::smallint, null::smallint,
       null::timestamptz, null::smallint, null::smallint, statement_timestamp(), null::jsonb, _unsettled;
     return;
   end if;
@@ -250,8 +250,8 @@ begin
       attempts = attempts + (finishing = 0)::int, finishing = finishing + (finishing > 0)::int,
       claimed_at = statement_timestamp()
     from picked where j.ctid = picked.tid and exists (select from alive)
-    returning j.id, j.token, j.type, j.queue, j.payload, j.attempts, j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing)
-  select null::bigint, null::bigint, null, null, null::jsonb, null::smallint, null::smallint, null::smallint, null::timestamptz,
+    returning j.id, j.token, j.type, j.queue, j.payload::text, j.attempts, j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing)
+  select null::bigint, null::bigint, null, null, null::text, null::smallint, null::smallint, null::smallint, null::timestamptz,
     null::smallint, null::smallint, statement_timestamp(), (select jsonb_agg(name) from "dibs".queues where paused), _unsettled
   union all
   select c.*, null, null, null from claimed c;
@@ -736,30 +736,30 @@ ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261124 FOR VALUES 
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261125 FOR VALUES FROM ('2026-11-25') TO ('2026-11-26');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261126 FOR VALUES FROM ('2026-11-26') TO ('2026-11-27');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_rest DEFAULT;
-INSERT INTO dibs.dead VALUES (9, '2026-11-16 06:28:50.614834+05:45', '2026-11-16 06:28:50.612041+05:45', '2026-11-16 06:28:50.618514+05:45', '2026-11-16 06:28:50.620625+05:45', 1243718622662098948, 4590860, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794789830.613690, "finished_at": 1794789830.614834}, {"error": "second", "attempt": 2, "started_at": 1794789830.618514, "finished_at": 1794789830.620625}]', NULL);
-INSERT INTO dibs.dead VALUES (10, '2026-11-16 06:28:50.622292+05:45', '2026-11-16 06:28:50.622292+05:45', NULL, '2026-11-16 06:28:50.623823+05:45', NULL, NULL, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.history_20261123 VALUES (7, '2026-11-16 06:28:50.579082+05:45', '2026-11-16 06:28:50.579082+05:45', '2026-11-16 06:28:50.581774+05:45', '2026-11-16 06:28:50.595848+05:45', '2026-11-23', 1243718622662098945, 1954878, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}');
-INSERT INTO dibs.history_20261123 VALUES (8, '2026-11-16 06:28:50.603969+05:45', '2026-11-16 06:28:50.603969+05:45', '2026-11-16 06:28:50.605903+05:45', '2026-11-16 06:28:50.60725+05:45', '2026-11-23', 1243718622662098946, 3131969, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (1, '2026-11-16 06:28:50.554565+05:45', '2026-11-16 06:28:50.554565+05:45', NULL, NULL, NULL, 4, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL);
-INSERT INTO dibs.jobs VALUES (2, '2026-11-16 06:28:50.567212+05:45', '2026-11-16 06:28:50.567212+05:45', NULL, NULL, NULL, 0, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-16 06:28:50.571879+05:45', NULL, NULL, NULL, 4, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (4, '2026-11-16 06:28:50.572308+05:45', '2026-11-16 06:28:50.572308+05:45', NULL, NULL, NULL, 14, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (5, '2026-11-16 06:28:50.574449+05:45', '2026-11-16 06:28:50.574449+05:45', NULL, NULL, NULL, 4, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (6, '2026-11-16 06:28:50.576128+05:45', '2026-11-16 06:28:50.576128+05:45', NULL, NULL, NULL, 4, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (12, '2026-11-16 06:28:50.629534+05:45', '2026-11-16 06:28:50.627925+05:45', '2026-11-16 06:28:50.628625+05:45', NULL, 6736106, 14, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794789830.628625, "finished_at": 1794789830.629534}]');
-INSERT INTO dibs.jobs VALUES (13, '2026-11-16 06:28:50.631453+05:45', '2026-11-16 06:28:50.630109+05:45', '2026-11-16 06:28:50.630617+05:45', NULL, 8090429, 4, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (17, '2026-11-16 06:28:50.648065+05:45', '2026-11-16 06:28:50.648065+05:45', '2026-11-16 06:28:50.648928+05:45', 1243718622662098953, 12008805, 4, true, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (11, '2026-11-16 06:29:50.627174+05:45', '2026-11-16 06:28:50.625175+05:45', '2026-11-16 06:28:50.625966+05:45', NULL, 6098419, 4, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794789830.625966, "finished_at": 1794789830.627174}]');
-INSERT INTO dibs.jobs VALUES (14, '2026-11-16 06:28:50.631975+05:45', '2026-11-16 06:28:50.631975+05:45', '2026-11-16 06:28:50.632613+05:45', NULL, 8619916, 4, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (15, '2026-11-16 06:28:50.675606+05:45', '2026-11-16 06:28:50.636238+05:45', '2026-11-16 06:28:50.637431+05:45', NULL, NULL, 24, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-5adb6d", "attempt": 1, "started_at": 1794789830.637431, "finished_at": 1794789830.638923}]');
-INSERT INTO dibs.jobs VALUES (16, '2026-11-16 06:28:51.265272+05:45', '2026-11-16 06:28:50.636625+05:45', '2026-11-16 06:28:50.637431+05:45', NULL, NULL, 24, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-5adb6d", "attempt": 1, "started_at": 1794789830.637431, "finished_at": 1794789830.638923}]');
-INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-16 06:28:50.531354+05:45');
+INSERT INTO dibs.dead VALUES (9, '2026-11-16 08:58:34.561584+05:45', '2026-11-16 08:58:34.560023+05:45', '2026-11-16 08:58:34.562855+05:45', '2026-11-16 08:58:34.563485+05:45', 3448421336951554052, 4619686, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794798814.560931, "finished_at": 1794798814.561584}, {"error": "second", "attempt": 2, "started_at": 1794798814.562855, "finished_at": 1794798814.563485}]', NULL);
+INSERT INTO dibs.dead VALUES (10, '2026-11-16 08:58:34.564275+05:45', '2026-11-16 08:58:34.564275+05:45', NULL, '2026-11-16 08:58:34.565159+05:45', NULL, NULL, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.history_20261123 VALUES (7, '2026-11-16 08:58:34.548409+05:45', '2026-11-16 08:58:34.548409+05:45', '2026-11-16 08:58:34.549703+05:45', '2026-11-16 08:58:34.554645+05:45', '2026-11-23', 3448421336951554049, 1852491, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}');
+INSERT INTO dibs.history_20261123 VALUES (8, '2026-11-16 08:58:34.556804+05:45', '2026-11-16 08:58:34.556804+05:45', '2026-11-16 08:58:34.557977+05:45', '2026-11-16 08:58:34.558578+05:45', '2026-11-23', 3448421336951554050, 2246023, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (1, '2026-11-16 08:58:34.541078+05:45', '2026-11-16 08:58:34.541078+05:45', NULL, NULL, NULL, 4, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (2, '2026-11-16 08:58:34.542638+05:45', '2026-11-16 08:58:34.542638+05:45', NULL, NULL, NULL, 0, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-16 08:58:34.543323+05:45', NULL, NULL, NULL, 4, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (4, '2026-11-16 08:58:34.543722+05:45', '2026-11-16 08:58:34.543722+05:45', NULL, NULL, NULL, 14, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (5, '2026-11-16 08:58:34.54587+05:45', '2026-11-16 08:58:34.54587+05:45', NULL, NULL, NULL, 4, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (6, '2026-11-16 08:58:34.547419+05:45', '2026-11-16 08:58:34.547419+05:45', NULL, NULL, NULL, 4, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (12, '2026-11-16 08:58:34.569383+05:45', '2026-11-16 08:58:34.568434+05:45', '2026-11-16 08:58:34.568855+05:45', NULL, 6292825, 14, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794798814.568855, "finished_at": 1794798814.569383}]');
+INSERT INTO dibs.jobs VALUES (13, '2026-11-16 08:58:34.570675+05:45', '2026-11-16 08:58:34.569818+05:45', '2026-11-16 08:58:34.570205+05:45', NULL, 7749557, 4, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (17, '2026-11-16 08:58:34.577307+05:45', '2026-11-16 08:58:34.577307+05:45', '2026-11-16 08:58:34.577719+05:45', 3448421336951554057, 12235327, 4, true, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (11, '2026-11-16 08:59:34.566991+05:45', '2026-11-16 08:58:34.565952+05:45', '2026-11-16 08:58:34.566377+05:45', NULL, 5707353, 4, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794798814.566377, "finished_at": 1794798814.566991}]');
+INSERT INTO dibs.jobs VALUES (14, '2026-11-16 08:58:34.571115+05:45', '2026-11-16 08:58:34.571115+05:45', '2026-11-16 08:58:34.571595+05:45', NULL, 9138732, 4, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (15, '2026-11-16 08:58:34.821062+05:45', '2026-11-16 08:58:34.572891+05:45', '2026-11-16 08:58:34.573601+05:45', NULL, NULL, 24, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-1d1a36", "attempt": 1, "started_at": 1794798814.573601, "finished_at": 1794798814.574718}]');
+INSERT INTO dibs.jobs VALUES (16, '2026-11-16 08:58:35.415652+05:45', '2026-11-16 08:58:34.573169+05:45', '2026-11-16 08:58:34.573601+05:45', NULL, NULL, 24, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-1d1a36", "attempt": 1, "started_at": 1794798814.573601, "finished_at": 1794798814.574718}]');
+INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-16 08:58:34.533409+05:45');
 INSERT INTO dibs.queues VALUES ('paused', true);
 INSERT INTO dibs.unique_keys VALUES ('task', 'held', 5, NULL);
-INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-23 06:28:50.60725+05:45');
-INSERT INTO dibs.worker_names VALUES (1186102507269, 'worker-53aa6a', '2026-11-16 06:28:50.55021+05:45');
-INSERT INTO dibs.worker_names VALUES (35549990141, 'worker-5adb6d', '2026-11-16 06:28:50.635896+05:45');
-INSERT INTO dibs.workers VALUES (1186102507269, 'worker-53aa6a', 15, 3, '2026-11-16 06:28:50.550048+05:45', '2026-11-16 06:28:50.550048+05:45', '2026-11-16 06:28:50.550048+05:45');
+INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-23 08:58:34.558578+05:45');
+INSERT INTO dibs.worker_names VALUES (3288670861198, 'worker-275adf', '2026-11-16 08:58:34.539843+05:45');
+INSERT INTO dibs.worker_names VALUES (3012941870591, 'worker-1d1a36', '2026-11-16 08:58:34.572637+05:45');
+INSERT INTO dibs.workers VALUES (3288670861198, 'worker-275adf', 15, 3, '2026-11-16 08:58:34.539716+05:45', '2026-11-16 08:58:34.539716+05:45', '2026-11-16 08:58:34.539716+05:45');
 SELECT pg_catalog.setval('dibs.job_id', 17, true);
 SELECT pg_catalog.setval('dibs.token', 11, true);
 ALTER TABLE ONLY dibs.dead

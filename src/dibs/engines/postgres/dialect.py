@@ -6,7 +6,7 @@ not. JSON has no raw newline, so documents joined by newlines need no escaping.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from dibs.engines.dialect import PARAMETER, Dialect
 from dibs.operations.operation import Documents, Table
 
-NUMBERS, NOTHING = {int, float}, {type(None)}
+NUMBERS = {int, float}
 
 
 class PostgresDialect(Dialect):
@@ -29,9 +29,9 @@ class PostgresDialect(Dialect):
         for name, value in values.items():
             kind = type(value)
             if kind is Table:
-                empty = _parameters(name, value.columns, value.documents)
-                if next(iter(empty)) in used:
-                    encoded.update(_columns(empty, value) if value.rows else empty)
+                parameters = _parameters(name, value.columns, value.documents)
+                if next(iter(parameters)) in used:
+                    encoded.update(_columns(parameters, value) if value.rows else parameters)
             elif name in used:
                 encoded[name] = ENCODERS[kind](value) if kind in ENCODERS else value
         return encoded
@@ -43,11 +43,11 @@ def _parameters(name: str, columns: tuple[str, ...], documents: tuple[str, ...])
     return {f"{name}_{column}": None if column in documents else "{}" for column in columns}
 
 
-def _columns(parameters: Iterable[str], table: Table) -> dict[str, str | None]:
-    columns = zip(parameters, table.columns, zip(*table.rows, strict=True), strict=True)
-    return {
-        parameter: lines(items) if column in table.documents else array(items) for parameter, column, items in columns
-    }
+def _columns(parameters: Mapping[str, str | None], table: Table) -> dict[str, str | None]:
+    columns: dict[str, str | None] = dict.fromkeys(parameters)
+    for parameter, column, items in zip(parameters, table.columns, zip(*table.rows, strict=True), strict=False):
+        columns[parameter] = lines(items) if column in table.documents else array(items)
+    return columns
 
 
 def array(items: Sequence[Any]) -> str:
@@ -59,21 +59,21 @@ def array(items: Sequence[Any]) -> str:
     kinds = set(map(type, items))
     if kinds <= NUMBERS:
         return "{" + ",".join(map(str, items)) + "}"
-    if kinds == NOTHING:
-        return "{" + ",".join(["NULL"] * len(items)) + "}"
-    return "{" + ",".join([_element(item) for item in items]) + "}"
+    if len(kinds) == 1:
+        (kind,) = kinds
+        return "{" + ",".join(map(ELEMENTS.get(kind, str), items)) + "}"
+    return "{" + ",".join([ELEMENTS.get(type(item), str)(item) for item in items]) + "}"
 
 
-def _element(item: Any) -> str:
-    match item:
-        case None:
-            return "NULL"
-        case str():
-            return '"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"'
-        case datetime():
-            return f'"{item.isoformat()}"'
-        case _:
-            return str(item)
+def _text(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+ELEMENTS: dict[type, Callable[[Any], str]] = {
+    str: _text,
+    datetime: lambda moment: f'"{moment.isoformat()}"',
+    type(None): lambda _: "NULL",
+}
 
 
 def lines(items: Sequence[bytes | None]) -> str | None:

@@ -118,7 +118,7 @@ begin
     perform from dibs.jobs j
     where j.id = any (_done || _back) and j.token = any (_done_tokens || _back_tokens) and j.held order by j.id for update;
   end if;
-  -- 1. Finished jobs go to history, failed ones to dead.
+  -- 1. Finished jobs go to history, failed ones to dead. Most are plainly successful, and nothing more is said of them.
   if cardinality(_done) > 0 then
     with gone as (
       delete from dibs.jobs j
@@ -126,7 +126,7 @@ begin
                    string_to_array(_done_failures, E'\n', ''), _done_hook_errors)
             d(id, token, state, days, result, failure, hook_error)
       where j.id = any (array[d.id]) and j.token = d.token and j.held
-      returning j.*, d.state as outcome, d.days, d.result, d.failure, d.hook_error),
+      returning j.*, coalesce(d.state, 3) as outcome, coalesce(d.days, 7) as days, d.result, d.failure, d.hook_error),
     kept as (
       insert into dibs.history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, rank, state,
         attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result)

@@ -30,7 +30,8 @@ create table dibs.jobs (
   progress text,
   failures text
 );
-create index dibs.claim_order on dibs.jobs (queue, rank, run_at, id) where held = 0;
+-- In the order of (queue, rank, run_at), then of the id, with which every index of SQLite ends.
+create index dibs.claim_order on dibs.jobs (queue, rank, run_at) where held = 0;
 
 create table dibs.history (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,

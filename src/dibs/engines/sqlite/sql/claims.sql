@@ -1,19 +1,14 @@
 -- Owning jobs: the turn (settle what is done, claim what is next). All steps of a name run in one write transaction, so
--- no other writer comes between them: a claim picks, marks and reads back, and needs no RETURNING (SQLite 3.24 will do).
+-- no other writer comes between them: a claim picks, then marks, and needs no RETURNING (SQLite 3.24 will do).
 
 -- name: turn
--- 1. Write-backs that will change nothing: settled before, or lost. (Of two leases of one job the later one counts.)
 -- when settles
 delete from temp.dibs_unsettled;
 -- when settles
 delete from temp.dibs_back;
--- when leases
-insert into temp.dibs_unsettled (id, token)
-select cast(d.key as integer), d.value from json_each(:leases) d
-where not exists (select 1 from dibs.jobs j where j.id = cast(d.key as integer) and j.token = d.value and j.held = 1);
--- 2. Finished jobs go to history, failed ones to dead. `special` tells those that are not plainly successful.
--- when leases
+-- when settles
 delete from temp.dibs_special;
+-- 1. Finished jobs go to history, failed ones to dead. `special` tells those that are not plainly successful.
 -- each special
 insert or replace into temp.dibs_special (id, token, state, days, result, failure, hook_error) values (?, ?, ?, ?, ?, ?, ?);
 -- when leases
@@ -24,6 +19,13 @@ select j.id, j.run_at, j.created_at, j.claimed_at, c.now, c.now + coalesce(s.day
 from dibs.clock c cross join json_each(:leases) d
 cross join dibs.jobs j on j.id = cast(d.key as integer) and j.token = d.value and j.held = 1
 left join temp.dibs_special s on s.id = j.id and s.token = j.token where coalesce(s.state, 3) = 3;
+-- Write-backs that change nothing: settled before, or lost. (Of two leases of one job the later one counts.) Not looked for
+-- if all were plain and all have just gone to history.
+-- when leases
+insert into temp.dibs_unsettled (id, token)
+select cast(d.key as integer), d.value from json_each(:leases) d
+where changes() < :at_ease and not exists (
+  select 1 from dibs.jobs j where j.id = cast(d.key as integer) and j.token = d.value and j.held = 1);
 -- when special
 insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, rank, state,
   attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error)
@@ -49,7 +51,7 @@ where (type, key, job) in (
 -- when leases
 delete from dibs.jobs where id in (select cast(d.key as integer) from json_each(:leases) d)
   and id not in (select u.id from temp.dibs_unsettled u);
--- 3. Others go back to waiting: 1 retry, 2 snooze, 3 release, 4 finish (to be claimed once more only to be finished).
+-- 2. Others go back to waiting: 1 retry, 2 snooze, 3 release, 4 finish (to be claimed once more only to be finished).
 -- each back
 insert or replace into temp.dibs_back (id, token, way, delay, failure) values (?, ?, ?, ?, ?);
 -- when back
@@ -77,7 +79,7 @@ update dibs.jobs set
     json_set((select failure from temp.dibs_back b where b.id = dibs.jobs.id),
       '$.started_at', claimed_at / 1e6, '$.finished_at', (select now from dibs.clock) / 1e6)) end
 where id in (select id from temp.dibs_back);
--- 4. The head row: the clock, the paused queues, and what became of write-backs that changed nothing:
+-- 3. The head row: the clock, the paused queues, and what became of write-backs that changed nothing:
 --    {"job id": the state that the same token left, or null when lost}.
 select null, null, null, null, null, null, null, null, null, null, null, c.now,
   (select case when count(*) > 0 then json_group_array(name) end from dibs.queues where paused),
@@ -91,33 +93,33 @@ select null, null, null, null, null, null, null, null, null, null, null, c.now,
       select 1 from json_each(:leases) d where cast(d.key as integer) = u.id
         and (u.id, d.value) not in (select id, token from temp.dibs_unsettled))) end
 from dibs.clock c;
--- 5. The claim. One element of ranges per range (queue, rank), in the order wanted: the loops run in the order written.
--- when limit
-delete from temp.dibs_picked;
+-- 4. The claim: pick, then mark. One element of ranges per range (queue, rank), in the order wanted: the loops run in the
+--    order written. The rows come as they will be once they are marked.
 -- when suspects
-insert into temp.dibs_picked (id)
-select j.id from json_each(:ranges) r cross join dibs.jobs j indexed by dibs.claim_order
+-- gives picked
+select j.id, ((coalesce(j.token, 0) >> 20) + 1) << 20 | ((:bits + j.id) & 1048575), j.type, j.queue, j.payload, j.attempts + (j.finishing = 0),
+  j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing + (j.finishing > 0)
+from json_each(:ranges) r cross join dibs.jobs j indexed by dibs.claim_order
   on j.queue = json_extract(r.value, '$[0]') and j.rank = json_extract(r.value, '$[1]') + 20 and j.held = 0
-  and j.run_at <= (select now from dibs.clock) and j.type not in (select value from json_each(:unknown))
+  and j.run_at <= (select now from dibs.clock) and (:unknown = '[]' or j.type not in (select value from json_each(:unknown)))
 where json_extract(r.value, '$[1]') < 10 and exists (select 1 from dibs.workers where id = :worker)
   and not exists (select 1 from dibs.queues q where q.name = json_extract(r.value, '$[0]') and q.paused)
 limit :suspects;
 -- when limit
-insert into temp.dibs_picked (id)
-select j.id from json_each(:ranges) r cross join dibs.jobs j indexed by dibs.claim_order
+-- gives picked
+select j.id, ((coalesce(j.token, 0) >> 20) + 1) << 20 | ((:bits + j.id) & 1048575), j.type, j.queue, j.payload, j.attempts + (j.finishing = 0),
+  j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing + (j.finishing > 0)
+from json_each(:ranges) r cross join dibs.jobs j indexed by dibs.claim_order
   on j.queue = json_extract(r.value, '$[0]') and j.rank = json_extract(r.value, '$[1]') and j.held = 0
-  and j.run_at <= (select now from dibs.clock) and j.type not in (select value from json_each(:unknown))
+  and j.run_at <= (select now from dibs.clock) and (:unknown = '[]' or j.type not in (select value from json_each(:unknown)))
 where exists (select 1 from dibs.workers where id = :worker)
   and not exists (select 1 from dibs.queues q where q.name = json_extract(r.value, '$[0]') and q.paused)
-limit :limit - (select count(*) from temp.dibs_picked);
--- when limit
+limit :limit - json_array_length(:picked);
+-- when picked
 update dibs.jobs set
-  held = 1, worker = :worker << 20 | :claim, token = ((coalesce(token, 0) >> 20) + 1) << 20 | (random() & 1048575),
+  held = 1, worker = :worker << 20 | :claim, token = ((coalesce(token, 0) >> 20) + 1) << 20 | ((:bits + id) & 1048575),
   attempts = attempts + (finishing = 0), finishing = finishing + (finishing > 0), claimed_at = (select now from dibs.clock)
-where id in (select id from temp.dibs_picked);
--- when limit
-select j.id, j.token, j.type, j.queue, j.payload, j.attempts, j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing, null, null, null
-from temp.dibs_picked p cross join dibs.jobs j on j.id = p.id order by p.place;
+where id in (select value from json_each(:picked));
 
 -- name: next_due
 -- Seconds until the next job of these queues can be claimed: 0 when one is due, null when there is none.
