@@ -122,7 +122,7 @@ def test_an_empty_table_is_empty_columns_or_an_empty_document() -> None:
 
 def test_documents_travel_as_lines_or_as_one_document() -> None:
     many = jobs.add_many([NewJob("task", b'{"n":1}'), NewJob("task"), NewJob("task", b"3")])
-    assert said(PostgresDialect("dibs"), many)[0][1]["payloads"] == '{"n":1}\n\n3'
+    assert said(PostgresDialect("dibs"), many)[0][1]["payloads"] == '{"n":1}\nnull\n3'
     assert said(SqliteDialect(), many)[0][1]["payloads"] == '[{"n":1},null,3]'
 
 

@@ -79,9 +79,11 @@ class Lease(NamedTuple):
         return cls(JobId(int(found[1])), int(found[2]))
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
-    """A job to be added, checked; `payload` and `tags` are encoded JSON."""
+class NewJob(NamedTuple):
+    """A job to be added, checked; `payload` and `tags` are encoded JSON.
+
+    A named tuple, as everything that is made once for each of many jobs: a frozen dataclass takes ten times as long.
+    """
 
     type: str
     payload: bytes | None = None
@@ -101,10 +103,7 @@ class NewJob:
 
 
 class Claimed(NamedTuple):
-    """A job in our hands: what a worker needs to run it and to settle it.
-
-    A named tuple, as everything that is made once for each job of a turn: a frozen dataclass takes ten times as long.
-    """
+    """A job in our hands: what a worker needs to run it and to settle it."""
 
     id: JobId
     token: int

@@ -164,9 +164,7 @@ def _chunks(jobs: Iterable[NewJob]) -> Iterator[tuple[bool, list[NewJob]]]:
 
 
 def _kind(job: NewJob) -> Row | None:
-    if job.unique_key is not None:
-        return None
-    return (job.queue, job.priority, job.type, job.run_at, job.delay, job.max_attempts, job.tags)
+    return job[:1] + job[2:] if job.unique_key is None else None  # all but the payload
 
 
 @operation(reads=True)

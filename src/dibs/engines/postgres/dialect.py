@@ -84,7 +84,7 @@ def lines(items: Sequence[bytes | None]) -> str | None:
 
 
 def _documents(documents: Documents) -> str:
-    return b"\n".join([item or b"" for item in documents.items]).decode()
+    return b"\n".join([item or b"null" for item in documents.items]).decode()
 
 
 ENCODERS: dict[type, Callable[[Any], str]] = {list: array, bytes: bytes.decode, Documents: _documents}

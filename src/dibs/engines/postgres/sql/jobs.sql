@@ -11,9 +11,9 @@ returning id, created_at, run_at,
 -- name: add_many
 insert into dibs.jobs (queue, rank, type, run_at, max_attempts, tags, payload)
 select :queue, :rank::smallint, :type,
-  greatest(coalesce(:run_at::timestamptz, statement_timestamp() + make_interval(secs => :delay::float8)), statement_timestamp()),
-  :max_attempts::smallint, :tags::jsonb, nullif(line, '')::jsonb
-from string_to_table(:payloads || E'\n', E'\n') line limit :count::int   -- an empty text alone would give no line at all
+  (select greatest(coalesce(:run_at::timestamptz, statement_timestamp() + make_interval(secs => :delay::float8)), statement_timestamp())),
+  :max_attempts::smallint, :tags::jsonb, nullif(line, 'null')::jsonb
+from string_to_table(:payloads, E'\n') line
 returning id;
 
 -- name: wake
