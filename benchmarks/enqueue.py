@@ -23,7 +23,7 @@ from dibs.operations import jobs
 from dibs.payload import Signature
 
 MANY, FEW = 20_000, 100
-LAPS = {MANY: (7, 3), FEW: (100, 20), 1: (7, 3)}  # in which the ways alternate in a round; full and quick
+LAPS = {MANY: (15, 3), FEW: (100, 20), 1: (7, 3)}  # in which the ways alternate in a round; full and quick
 SINGLES = (300, 60)  # in a lap
 BUFFER = 500  # lines that go to COPY at once
 COPY = "copy dibs.jobs (queue, rank, type, payload) from stdin"
