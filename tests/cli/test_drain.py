@@ -97,3 +97,9 @@ def test_the_real_program(shell: Shell, name: str, app: Dibs) -> None:
     done = shell.real("drain", name, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["successful"] == 2
+
+
+def test_a_database_has_no_tasks(shell: Shell, url: str, app: Dibs) -> None:
+    result = shell.dibs("drain", url)
+    assert result.exit_code == 1
+    assert f"{url} declares no task, so there is nothing to run. Name the app" in result.output.replace("\n", " ")

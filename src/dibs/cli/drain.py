@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from dibs.cli.target import load, target_argument
+from dibs.config import app_path
 
 
 @click.command()
@@ -31,6 +32,11 @@ def drain(
     Example: dibs drain shop.jobs:app --limit 1000 --concurrency 25 --deadline 50
     """
     app = load(target)
+    if not app.tasks:
+        raise click.ClickException(
+            f"{app_path(target)} declares no task, so there is nothing to run. "
+            "Name the app, as module:attribute (like shop.jobs:app), with the modules of its tasks imported."
+        )
     report = app.drain(limit=limit, concurrency=concurrency, deadline=deadline, queues=_names(queues))
     click.echo(json.dumps(report.as_dict()) if as_json else str(report))
 

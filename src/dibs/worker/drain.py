@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -24,6 +23,7 @@ from dibs.worker.heart import Heart, Pulse
 from dibs.worker.identity import enlist, new_name
 from dibs.worker.lane import Ask, Lane
 from dibs.worker.run import run_job
+from dibs.worker.threads import DaemonThreads
 
 log = logging.getLogger("dibs")
 
@@ -100,7 +100,7 @@ class Drain:
     began: float = field(default_factory=time.monotonic)
     heart: Heart = field(init=False)
     lane: Lane = field(init=False)
-    threads: ThreadPoolExecutor = field(init=False)
+    threads: DaemonThreads = field(init=False)
     loop: asyncio.AbstractEventLoop = field(init=False)
     misses: int = 0
     names: list[str] = field(default_factory=list)
@@ -113,7 +113,7 @@ class Drain:
         session = self.engine.session("lane")
         self.heart = Heart(self.engine, [worker], lease=self.lease, beat=self.beat, held=self._held, tell=self._tell)
         self.lane = Lane(self.engine, session, worker, self.heart.doubt)
-        self.threads = ThreadPoolExecutor(self.concurrency, thread_name_prefix="dibs-job")
+        self.threads = DaemonThreads(self.concurrency, "dibs-job")
         self.heart.start()
         log.info("Worker started: %s", self.name)
         try:
@@ -292,7 +292,7 @@ class Drain:
     async def _end(self, worker: WorkerId) -> None:
         """Settle what is left, hand back what still runs, take our row away."""
         self._cancel_all()
-        self.threads.shutdown(wait=False, cancel_futures=True)
+        self.threads.shutdown()
         if self.running:
             await asyncio.wait([each.future for each in self.running.values()], timeout=PAUSE)
         self._collect()
