@@ -171,10 +171,26 @@ def test_a_look_starts_where_the_cursor_was() -> None:
     assert ladder.start(120, 0) == place(119)
 
 
-def test_a_look_beyond_the_first_tick_starts_at_the_beginning() -> None:
+def test_a_wide_look_beyond_the_first_tick_starts_at_the_beginning() -> None:
     ladder = Ladder(100)
     ladder.stopped(place(100))
-    assert ladder.start(105, 16) == START
+    assert ladder.start(105, 32) == START
+
+
+def test_other_looks_start_at_the_due_times_of_then_at_the_earliest() -> None:
+    ladder = Ladder(100)
+    ladder.stopped(place(100))
+    assert ladder.start(105, 16) == place(89 * TICK)
+
+
+def test_a_queue_that_is_behind_is_looked_at_only_for_what_was_handed_back() -> None:
+    ladder = Ladder(4000)
+    for tick in range(4000, 4040):
+        ladder.start(tick, 0)
+        ladder.stopped(place(tick * TICK - 900))
+    looks = {back: ladder.start(4040, back) for back in (2, 4, 8, 16, 32)}
+    behind = {back: place(then * TICK - 900) for back, then in ((8, 4031), (32, 4007))}
+    assert looks == {2: ladder.place, 4: ladder.place, 16: ladder.place, **behind}
 
 
 def test_a_look_beyond_the_top_starts_at_the_beginning() -> None:

@@ -17,6 +17,7 @@ from dibs.job import LEVELS
 
 TICK = 0.25
 TOP = 4096  # ticks; a look from further back starts at the very beginning
+WIDE = 0b1010_1010_1000  # looks of so many ticks go all the way: 8, 32, 128, 512, 2048
 LAG = timedelta(seconds=0.25)  # a range read to its end is left this far behind the clock: commits under way
 WARM = 60.0  # between ticks only the ranges are asked that gave a row in the last minute
 
@@ -30,7 +31,8 @@ class Place(NamedTuple):
     id: int
 
 
-START = Place(datetime(1970, 1, 1, tzinfo=UTC), 0)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+START = Place(EPOCH, 0)
 
 
 class Ladder:
@@ -42,12 +44,19 @@ class Ladder:
         self.places = [START]  # places[n]: where the cursor was at tick first + n
 
     def start(self, tick: int, back: int) -> Place:
-        """Where to begin at this tick: where the cursor was `back` ticks ago."""
+        """Where to begin at this tick: where the cursor was `back` ticks ago, or at the due times of then.
+
+        A row that was committed late is due later than that. Only one that was handed back can lie further behind, in
+        a queue that is behind itself; every other look goes all the way for those.
+        """
         self._note(tick)
         if back == 0:
             return self.place
         then = tick - back - self.first
-        return START if then < 0 or back > TOP else min(self.places[then], self.place)
+        place = START if then < 0 or back > TOP else self.places[then]
+        if back <= TOP and not back & WIDE:
+            place = max(place, Place(EPOCH + timedelta(seconds=(tick - back) * TICK), 0))
+        return min(place, self.place)
 
     def stopped(self, place: Place) -> None:
         """The claim read this range up to `place`, even if that is further back: never the maximum."""
