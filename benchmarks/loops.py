@@ -139,7 +139,7 @@ class DibsLoop:
         return [settled(job) for job in rows]
 
     def _settled(self, job: Claimed) -> Settle:
-        kind = job.id % 100
+        kind = job.id * 61 % 100  # every kind on every page, as failures come
         if job.attempts == 1 and kind < self.plan.retried:
             return settled(job, ERROR)
         if kind >= 100 - self.plan.released and job.id not in self.released:

@@ -7,8 +7,8 @@ CREATE TABLE dibs_dead (
   queue text not null, type text not null, unique_key text, unique_for real,
   payload text, tags text, progress text, failures text, hook_error text
 );
-INSERT INTO "dibs_dead" VALUES(9,1794798813179000,1794798813177000,1794798813180000,1794798813180000,3604599064637734916,2905881,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794798813.178,"finished_at":1794798813.179},{"attempt":2,"error":"second","started_at":1794798813.18,"finished_at":1794798813.18}]',NULL);
-INSERT INTO "dibs_dead" VALUES(10,1794798813181000,1794798813181000,NULL,1794798813182000,NULL,1053510,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_dead" VALUES(9,1794800776927000,1794800776926000,1794800776928000,1794800776929000,986620257974091780,2279126,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794800776.926,"finished_at":1794800776.927},{"attempt":2,"error":"second","started_at":1794800776.928,"finished_at":1794800776.929}]',NULL);
+INSERT INTO "dibs_dead" VALUES(10,1794800776929000,1794800776929000,NULL,1794800776930000,NULL,1732577,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_history (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null, expires integer not null,
@@ -17,8 +17,8 @@ CREATE TABLE dibs_history (
   queue text not null, type text not null, unique_key text,
   payload text, tags text, progress text, failures text, result text
 );
-INSERT INTO "dibs_history" VALUES(7,1794798813172000,1794798813172000,1794798813173000,1794798813174000,1795403613174000,3604599064637734913,1990658,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}');
-INSERT INTO "dibs_history" VALUES(8,1794798813175000,1794798813175000,1794798813176000,1794798813177000,1795403613177000,3604599064637734914,1103478,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_history" VALUES(7,1794800776920000,1794800776920000,1794800776921000,1794800776922000,1795405576922000,986620257974091777,2082724,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}');
+INSERT INTO "dibs_history" VALUES(8,1794800776923000,1794800776923000,1794800776924000,1794800776925000,1795405576925000,986620257974091778,1776956,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_jobs (
   id integer primary key autoincrement,         -- or ids would come back once the table is empty
   run_at integer not null,
@@ -42,22 +42,22 @@ CREATE TABLE dibs_jobs (
   progress text,
   failures text
 );
-INSERT INTO "dibs_jobs" VALUES(1,1794798813167000,1794798813167000,NULL,NULL,NULL,4,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(2,1794798813168000,1794798813168000,NULL,NULL,NULL,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794798813168000,NULL,NULL,NULL,4,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(4,1794798813169000,1794798813169000,NULL,NULL,NULL,14,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(5,1794798813170000,1794798813170000,NULL,NULL,NULL,4,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(6,1794798813171000,1794798813171000,NULL,NULL,NULL,4,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(11,1794798873184000,1794798813183000,1794798813183000,NULL,2031858,4,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794798813.183,"finished_at":1794798813.184}]');
-INSERT INTO "dibs_jobs" VALUES(12,1794798813186000,1794798813184000,1794798813185000,NULL,1697135,14,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794798813.185,"finished_at":1794798813.186}]');
-INSERT INTO "dibs_jobs" VALUES(13,1794798813187000,1794798813186000,1794798813187000,NULL,1256407,4,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(14,1794798813188000,1794798813188000,1794798813188000,NULL,1755982,4,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(15,1794798813639510,1794798813190000,1794798813191000,NULL,2178782,24,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-70a6db","started_at":1794798813.191,"finished_at":1794798813.192}]');
-INSERT INTO "dibs_jobs" VALUES(16,1794798813923763,1794798813190000,1794798813191000,NULL,2285161,24,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-70a6db","started_at":1794798813.191,"finished_at":1794798813.192}]');
-INSERT INTO "dibs_jobs" VALUES(17,1794798813193000,1794798813193000,1794798813194000,3604599064637734921,1205455,4,1,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(1,1794800776915000,1794800776915000,NULL,NULL,NULL,4,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(2,1794800776916000,1794800776916000,NULL,NULL,NULL,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794800776917000,NULL,NULL,NULL,4,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(4,1794800776917000,1794800776917000,NULL,NULL,NULL,14,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(5,1794800776918000,1794800776918000,NULL,NULL,NULL,4,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(6,1794800776919000,1794800776919000,NULL,NULL,NULL,4,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(11,1794800836931000,1794800776930000,1794800776931000,NULL,1239827,4,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794800776.931,"finished_at":1794800776.931}]');
+INSERT INTO "dibs_jobs" VALUES(12,1794800776933000,1794800776932000,1794800776932000,NULL,1248066,14,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794800776.932,"finished_at":1794800776.933}]');
+INSERT INTO "dibs_jobs" VALUES(13,1794800776935000,1794800776933000,1794800776934000,NULL,1363524,4,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(14,1794800776935000,1794800776935000,1794800776936000,NULL,1190122,4,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(15,1794800777080307,1794800776937000,1794800776939000,NULL,2669128,24,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-3775ea","started_at":1794800776.939,"finished_at":1794800776.939}]');
+INSERT INTO "dibs_jobs" VALUES(16,1794800777446551,1794800776938000,1794800776939000,NULL,2714639,24,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-3775ea","started_at":1794800776.939,"finished_at":1794800776.939}]');
+INSERT INTO "dibs_jobs" VALUES(17,1794800776940000,1794800776940000,1794800776941000,986620257974091785,1267581,4,1,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
 CREATE TABLE dibs_migrations (
   number integer primary key, name text not null, applied_at integer not null);
-INSERT INTO "dibs_migrations" VALUES(1,'initial',1794798813160000);
+INSERT INTO "dibs_migrations" VALUES(1,'initial',1794800776909000);
 CREATE TABLE dibs_queues (name text primary key, paused integer not null default 0) without rowid;
 INSERT INTO "dibs_queues" VALUES('paused',1);
 CREATE TABLE dibs_unique_keys (
@@ -66,10 +66,10 @@ CREATE TABLE dibs_unique_keys (
   primary key (type, key)
 ) without rowid;
 INSERT INTO "dibs_unique_keys" VALUES('task','held',5,NULL);
-INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948398813177000);
+INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948400776925000);
 CREATE TABLE dibs_worker_names (id integer primary key, name text not null, seen_at integer not null);
-INSERT INTO "dibs_worker_names" VALUES(2205028900796,'worker-70a6db',1794798813189000);
-INSERT INTO "dibs_worker_names" VALUES(3437613548887,'worker-56574c',1794798813166000);
+INSERT INTO "dibs_worker_names" VALUES(112269006101,'worker-3775ea',1794800776937000);
+INSERT INTO "dibs_worker_names" VALUES(940914400076,'worker-10095e',1794800776914000);
 CREATE TABLE dibs_workers (
   id integer primary key,                       -- random: a number that comes back after a restore belongs to nobody
   name text not null,
@@ -79,7 +79,7 @@ CREATE TABLE dibs_workers (
   beat_at integer not null,
   steady_since integer not null                 -- its beats went through without a gap since then
 );
-INSERT INTO "dibs_workers" VALUES(3437613548887,'worker-56574c',15.0,3.0,1794798813166000,1794798813166000,1794798813166000);
+INSERT INTO "dibs_workers" VALUES(940914400076,'worker-10095e',15.0,3.0,1794800776914000,1794800776914000,1794800776914000);
 CREATE VIEW dibs_clock as select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000 as now;
 CREATE INDEX dibs_claim_order on dibs_jobs (queue, rank, run_at) where held = 0;
 CREATE INDEX dibs_dead_queue on dibs_dead (queue, state);

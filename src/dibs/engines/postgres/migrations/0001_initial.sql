@@ -30,7 +30,7 @@ create table dibs.jobs (
   progress jsonb,
   failures jsonb
 ) with (
-  fillfactor = 45,                              -- room for the claimed version on the same page: 100 % HOT
+  fillfactor = 35,     -- room on the page for every claim, and for a fifth to fail and be claimed again: all claims are HOT
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
   autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 50000,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000
