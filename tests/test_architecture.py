@@ -27,6 +27,7 @@ BROAD = {
     "engines/sqlite/connection.py: _patiently": "the error's class is that of a module which the app may choose",
     "worker/run.py: run_job": "user code may raise anything",
     "worker/run.py: _delay": "a retry policy is user code too",
+    "worker/threads.py: _call": "user code again, whose error belongs to the future",
     "worker/run.py: _described": "so is the __str__ of an exception",
 }
 SQL = re.compile(

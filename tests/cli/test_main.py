@@ -173,7 +173,8 @@ def test_an_app_that_is_set_up_wrongly(shell: Shell, source: str, said: str) -> 
     ],
 )
 def test_a_database_that_cannot_be_had(shell: Shell, command: list[str], url: str, said: str) -> None:
-    result = shell.dibs(*command, url)
+    source = f"from dibs import Dibs\napp = Dibs({url!r})\n@app.task\ndef f(): ...\n"
+    result = shell.dibs(*command, f"{shell.write(source)}:app")
     assert result.exit_code == 1
     assert result.output.startswith("Error: ")
     assert said in result.output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import partial
 from queue import SimpleQueue
 from typing import ParamSpec, TypeVar
 
@@ -26,15 +27,7 @@ class DaemonThreads(Executor):
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call it in the next thread that is free. From one thread only."""
         future: Future[T] = Future()
-
-        def call() -> None:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(function(*args, **kwargs))
-                except BaseException as error:  # user code may raise anything, sys.exit included
-                    future.set_exception(error)
-
-        self._calls.put(call)
+        self._calls.put(partial(_call, future, partial(function, *args, **kwargs)))
         if not self._idle.acquire(blocking=False) and self._started < self.most:
             self._started += 1
             threading.Thread(target=self._work, name=f"{self.name}-{self._started}", daemon=True).start()
@@ -50,3 +43,11 @@ class DaemonThreads(Executor):
             call()
             del call  # or an idle thread would keep the job's arguments
             self._idle.release()
+
+
+def _call(future: Future[T], function: Callable[[], T]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(function())
+        except BaseException as error:  # user code may raise anything, sys.exit included
+            future.set_exception(error)
