@@ -104,8 +104,8 @@ FENCES = [
     ),
     sqlite(
         "nobody asks whether a lease is lost",
-        "where changes() < :at_ease and not exists (",
-        "where changes() < 0 * :at_ease and not exists (",
+        "where changes() < :expected and not exists (",
+        "where changes() < 0 * :expected and not exists (",
         FENCE,
     ),
     sqlite(

@@ -24,7 +24,7 @@ left join temp.dibs_special s on s.id = j.id and s.token = j.token where coalesc
 -- when leases
 insert into temp.dibs_unsettled (id, token)
 select cast(d.key as integer), d.value from json_each(:leases) d
-where changes() < :at_ease and not exists (
+where changes() < :expected and not exists (
   select 1 from dibs.jobs j where j.id = cast(d.key as integer) and j.token = d.value and j.held = 1);
 -- when special
 insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, rank, state,
