@@ -186,6 +186,7 @@ CLAIMING = [
         "create index claim_order on dibs.jobs (queue, rank, run_at, id) where queue is not null;",
         "create index claim_order on dibs.jobs (queue, rank, run_at, id) where id > 0;",
         "tests/scenarios/test_plans.py::test_a_turn_on_a_full_queue_does_not_read_it_all[postgres18]",
+        everywhere=True,
     ),
     postgres(
         "a settle that forgets history",
