@@ -388,7 +388,7 @@ RULES = [
     rule(
         "a cursor without looks",
         "ladder.py",
-        "max((2 * (k & -k) for k in ticks if k % count == index), default=0)",
+        "max((2 * (k & -k) for k in ticks if looks(index, k, count)), default=0)",
         "0",
         "tests/test_ladder.py",
     ),

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from dibs.ladder import LAG, START, TICK, TOP, WARM, Key, Ladder, Ladders, Place, Read, look_back, ranges
+from dibs.ladder import LAG, START, TICK, TOP, WARM, Key, Ladder, Ladders, Place, Read, look_back, looks, ranges
 
 KEY: Key = ("default", 4)
 OTHER: Key = ("default", 5)
@@ -152,14 +152,24 @@ def test_looks_follow_the_ruler() -> None:
 
 def test_looks_are_shared_among_claimers() -> None:
     shared = [[look_back(k - 1, k, index, 4) for index in range(4)] for k in range(1, 17)]
-    assert [max(looks) for looks in shared] == [look_back(k - 1, k, 0, 1) for k in range(1, 17)]
-    assert all(sum(look > 0 for look in looks) == 1 for looks in shared)
+    assert [max(backs) for backs in shared] == [look_back(k - 1, k, 0, 1) for k in range(1, 17)]
+    assert all(sum(back > 0 for back in backs) == 2 for backs in shared)
 
 
 def test_missed_ticks_are_made_up_for_by_their_longest_look() -> None:
     assert look_back(1, 7, 0, 1) == 8
-    assert look_back(1, 9, 1, 2) == 2
-    assert look_back(7, 8, 1, 2) == 0
+    ours = [k for k in range(2, 10) if looks(1, k, 4)]
+    assert look_back(1, 9, 1, 4) == max(2 * (k & -k) for k in ours)
+    assert [look_back(k - 1, k, 0, 4) for k in ours] == [0] * len(ours)
+
+
+@pytest.mark.parametrize("count", range(1, 10))
+@pytest.mark.parametrize("length", [1, 2, 4, 8, 64])
+def test_looks_of_each_length_go_round_and_are_made_twice(count: int, length: int) -> None:
+    ticks = [length * (2 * n + 1) for n in range(count)]
+    lookers = [[index for index in range(count) if looks(index, tick, count)] for tick in ticks]
+    assert all(min(count, 2) <= len(each) <= 3 for each in lookers)
+    assert {index for each in lookers for index in each} == set(range(count))
 
 
 def test_a_look_starts_where_the_cursor_was() -> None:
@@ -240,10 +250,13 @@ class Database:
         return rows
 
 
-def longest_waits(pauses: list[float], lateness: list[float], seed: int, seconds: float = 60.0) -> dict[float, float]:
+def longest_waits(
+    pauses: list[float], lateness: list[float], seed: int, seconds: float = 60.0, absent: int = 0
+) -> dict[float, float]:
     """By lateness, the longest time from visible to claimed, under a stream that keeps the cursors at the present.
 
-    There is one claimer for each of the pauses; each asks again after a random part of its own.
+    There is one claimer for each of the pauses; each asks again after a random part of its own. Those absent have no
+    room: they never ask, and so never look.
     """
     rng = random.Random(seed)
     begin = NOW + rng.random() * 5000
@@ -252,7 +265,7 @@ def longest_waits(pauses: list[float], lateness: list[float], seed: int, seconds
         database.add(begin + rng.random() * seconds, 0.0)
     for late in lateness * 20:
         database.add(begin + 20 + rng.random() * (seconds - 20), late)
-    claimers = [Ladders(index, len(pauses)) for index in range(len(pauses))]
+    claimers = [Ladders(absent + index, absent + len(pauses)) for index in range(len(pauses))]
     asks = [(begin + rng.random() * pause, index) for index, pause in enumerate(pauses)]
     heapq.heapify(asks)
     waits = dict.fromkeys(lateness, 0.0)
@@ -280,6 +293,14 @@ def test_a_late_row_is_found_in_time(pauses: list[float], seed: int) -> None:
     waits = longest_waits(pauses, [0.05, 0.5, 1.0, 3.0, 10.0], seed)
     for late, wait in waits.items():
         assert wait <= max(TICK, 2 * late) + TICK + max(pauses)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("present, absent", [(1, 1), (3, 1), (2, 2), (7, 1)])
+def test_claimers_without_room_delay_no_late_row(present: int, absent: int, seed: int) -> None:
+    waits = longest_waits([0.1] * present, [0.05, 0.5, 1.0, 3.0, 10.0], seed, absent=absent)
+    for late, wait in waits.items():
+        assert wait <= max(TICK, 2 * late) + TICK + 0.1
 
 
 # Ranges

@@ -86,14 +86,25 @@ class Ladder:
 def look_back(since: int, tick: int, index: int, count: int) -> int:
     """How many ticks back to look at this tick, having looked last at `since`: the ruler sequence, `2 * (k & -k)`.
 
-    Tick k belongs to claimer k mod count; ticks that passed without a claim are made up for by the longest of their
-    looks. 0 when it is nobody's turn but others'.
+    Looks are shared; ticks of ours that passed without a claim are made up for by the longest of their looks. 0 when
+    it is nobody's turn but others'.
 
     >>> [look_back(k - 1, k, 0, 1) for k in range(1, 9)]
     [2, 4, 2, 8, 2, 4, 2, 16]
     """
     ticks = range(max(since + 1, tick - TOP), tick + 1)
-    return max((2 * (k & -k) for k in ticks if k % count == index), default=0)
+    return max((2 * (k & -k) for k in ticks if looks(index, k, count)), default=0)
+
+
+def looks(index: int, tick: int, count: int) -> bool:
+    """Whether this tick's look is ours. Looks of each length go round, and each is made by two (or three), so that those
+    without room, who do not claim and so do not look, are not missed.
+
+    >>> [[index for index in range(4) if looks(index, tick, 4)] for tick in (1, 3, 5, 2, 6)]
+    [[1, 3], [0, 2], [1, 3], [0, 2], [1, 3]]
+    """
+    length = tick & -tick
+    return (tick // length // 2 + length.bit_length() - index) % max(count // 2, 1) == 0
 
 
 class Read(NamedTuple):
