@@ -97,8 +97,8 @@ def look_back(since: int, tick: int, index: int, count: int) -> int:
 
 
 def looks(index: int, tick: int, count: int) -> bool:
-    """Whether this tick's look is ours. Looks of each length go round, and each is made by two (or three), so that those
-    without room, who do not claim and so do not look, are not missed.
+    """Whether this tick's look is ours. Looks of each length go round, and each is made by two (or three), so that
+    those without room, who do not claim and so do not look, are not missed.
 
     >>> [[index for index in range(4) if looks(index, tick, 4)] for tick in (1, 3, 5, 2, 6)]
     [[1, 3], [0, 2], [1, 3], [0, 2], [1, 3]]
