@@ -40,6 +40,14 @@ OUTCOMES: dict[str, Callable[[int], Change]] = {
 on_servers = pytest.mark.parametrize("kind", ["postgres18", "postgres16", *long("postgres-system")])
 
 
+def scene(kind: str, places: Places) -> tuple[PostgresEngine, Actors, Worker]:
+    """A fresh database, those who use it, and one who claims."""
+    _, engine = places.fresh(kind)
+    assert isinstance(engine, PostgresEngine)
+    actors = Actors(engine)
+    return engine, actors, actors.worker()
+
+
 @contextmanager
 def snapshot(engine: PostgresEngine) -> Iterator[None]:
     """Somebody looks at the database all the while, so that no dead row may be forgotten."""
@@ -74,9 +82,7 @@ def run_all(worker: Worker) -> None:
 @pytest.mark.slow
 @on_servers
 def test_a_turn_on_a_queue_that_keeps_up_does_not_read_the_dead(kind: str, places: Places) -> None:
-    _, engine = places.fresh(kind)
-    assert isinstance(engine, PostgresEngine)
-    actors, worker = Actors(engine), Actors(engine).worker()
+    engine, actors, worker = scene(kind, places)
     with snapshot(engine):
         actors.add_many(JOBS)
         run_all(worker)
@@ -100,9 +106,7 @@ def test_a_turn_on_a_queue_that_keeps_up_does_not_read_the_dead(kind: str, place
 @pytest.mark.slow
 @on_servers
 def test_a_claim_after_a_bulk_insert_does_not_read_it_all(kind: str, places: Places) -> None:
-    _, engine = places.fresh(kind)
-    assert isinstance(engine, PostgresEngine)
-    actors, worker = Actors(engine), Actors(engine).worker()
+    engine, actors, worker = scene(kind, places)
     actors.sql("analyze dibs.jobs")
     with engine.connect() as raw:
         for _ in range(2 * TURNS):  # after five times PostgreSQL may keep a plan for ever
@@ -115,9 +119,7 @@ def test_a_claim_after_a_bulk_insert_does_not_read_it_all(kind: str, places: Pla
 @pytest.mark.slow
 @on_servers
 def test_a_turn_on_a_full_queue_does_not_read_it_all(kind: str, places: Places) -> None:
-    _, engine = places.fresh(kind)
-    assert isinstance(engine, PostgresEngine)
-    actors, worker = Actors(engine), Actors(engine).worker()
+    engine, actors, worker = scene(kind, places)
     actors.add_many(JOBS)
     actors.sql("analyze dibs.jobs")  # all of one queue and one rank: so its statistics say nothing for claim_order
     read = []
@@ -131,8 +133,7 @@ def test_a_turn_on_a_full_queue_does_not_read_it_all(kind: str, places: Places) 
 @pytest.mark.slow
 @on_servers
 def test_a_claim_is_a_hot_update(kind: str, places: Places, crew: Crew) -> None:
-    _, engine = places.fresh(kind)
-    actors, worker = Actors(engine), Actors(engine).worker()
+    _, actors, worker = scene(kind, places)
     actors.add_many(JOBS // 10)
     while worker.claim(BATCH * 5):
         pass

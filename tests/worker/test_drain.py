@@ -26,6 +26,11 @@ LEASE, BEAT = 4.0, 0.1  # quick beats, and a lease that a busy machine does not 
 PATIENCE = 30.0
 
 
+async def told_to_stop() -> None:
+    """Run until cancelled."""
+    await asyncio.Event().wait()
+
+
 @pytest.fixture
 def app(url: str) -> Iterator[Dibs]:
     app = Dibs(url, lease=LEASE, beat=BEAT)
@@ -490,7 +495,7 @@ def test_a_task_that_takes_too_long_has_failed(app: Dibs, kind: str) -> None:
     over = threading.Event()
 
     async def sleeps() -> None:
-        await asyncio.sleep(PATIENCE)
+        await told_to_stop()
 
     def waits() -> None:
         over.wait(PATIENCE)
@@ -508,7 +513,7 @@ def test_a_timeout_of_the_task_itself_is_told_apart(app: Dibs) -> None:
     @app.task(timeout=PATIENCE, max_attempts=1)
     async def broken() -> None:
         async with asyncio.timeout(0):
-            await asyncio.sleep(PATIENCE)
+            await told_to_stop()
 
     job = broken.enqueue()
     work(app)
@@ -521,7 +526,7 @@ def test_the_deadline_hands_back_what_runs(app: Dibs, kind: str) -> None:
     over = threading.Event()
 
     async def sleeps() -> None:
-        await asyncio.sleep(PATIENCE)
+        await told_to_stop()
 
     def waits() -> None:
         over.wait(PATIENCE)
@@ -544,7 +549,7 @@ def test_the_deadline_comes_although_a_task_does_not_listen(app: Dibs) -> None:
     async def deaf() -> None:
         while stubborn:
             try:
-                await asyncio.sleep(PATIENCE)
+                await told_to_stop()
             except asyncio.CancelledError:
                 continue
 
@@ -565,7 +570,7 @@ def test_a_task_that_makes_an_error_of_being_stopped_keeps_its_attempt(app: Dibs
     @app.task
     async def clumsy() -> None:
         try:
-            await asyncio.sleep(PATIENCE)
+            await told_to_stop()
         except asyncio.CancelledError:
             raise ConnectionError("broken off") from None
 
@@ -587,7 +592,7 @@ async def test_a_drain_that_is_cancelled_hands_back(url: str) -> None:
     @app.task
     async def endless() -> None:
         started.set()
-        await asyncio.sleep(PATIENCE)
+        await told_to_stop()
 
     job = await endless.aenqueue()
     draining = asyncio.create_task(app.adrain())
@@ -644,7 +649,7 @@ def test_a_lease_lost_in_the_middle_is_refused_and_reported(app: Dibs, actors: A
         if len(runs) == 1:
             me = app.engine.run(workers.list_workers())[0]
             app.engine.run(workers.recover(known=[me.id]))  # type: ignore[list-item]  # a worker's number
-            await asyncio.sleep(PATIENCE)  # until a beat tells us
+            await told_to_stop()  # by a beat
         return "second"
 
     job = taken_over.enqueue()
@@ -677,7 +682,7 @@ def test_a_job_cancelled_while_it_runs_stays_cancelled(app: Dibs, kind: str) -> 
 
     async def sleeps(job: int) -> None:
         app.cancel(job)
-        await asyncio.sleep(PATIENCE)  # until a beat tells us
+        await told_to_stop()  # by a beat
 
     def waits(job: int) -> None:
         app.cancel(job)
@@ -939,7 +944,7 @@ def test_who_cannot_beat_stops_before_others_may_take_over(url: str, monkeypatch
         failing.set()
         began = time.monotonic()
         try:
-            await asyncio.sleep(PATIENCE)
+            await told_to_stop()
         finally:
             stopped_after.append(time.monotonic() - began)
 
