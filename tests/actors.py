@@ -136,7 +136,7 @@ def _raw(engine: Engine, text: str) -> Operation[Rows]:
     step = Step(
         engine.dialect.script(text).replace("%", "%%") if engine.name == "postgres" else engine.dialect.script(text)
     )
-    engine.dialect.steps["raw"], engine.dialect.used["raw"] = [step], ()
+    engine.dialect.steps["raw"] = [step]
 
     def conversation() -> Conversation[Rows]:
         return (yield Statement("raw"))

@@ -56,7 +56,7 @@ class Lab:
         self._look = prepare(engine)
         # Only where the second does not have to wait for the first anyhow.
         pause = [Step(f"select pg_sleep({LINGER})")] if engine.can.cursor else []
-        engine.dialect.steps["linger"], engine.dialect.used["linger"] = pause, frozenset()
+        engine.dialect.steps["linger"] = pause
 
     @classmethod
     @contextmanager

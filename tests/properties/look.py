@@ -58,10 +58,7 @@ class Look:
 
 def prepare(engine: Engine) -> Operation[Look]:
     """The statement that reads it all at once, in the engine's dialect."""
-    engine.dialect.steps["look"], engine.dialect.used["look"] = (
-        [Step(engine.dialect.script(_text(engine.name)))],
-        frozenset(),
-    )
+    engine.dialect.steps["look"] = [Step(engine.dialect.script(_text(engine.name)))]
 
     def conversation() -> Conversation[Look]:
         return _look(iter((yield Statement("look"))))

@@ -60,8 +60,8 @@ def snapshot(engine: PostgresEngine) -> Iterator[None]:
 def pages_read(raw: Any, engine: Engine, operation: Operation[Any]) -> int:
     """Carry an operation of one statement, and count the pages that it touched, in whatever functions."""
     statement = next(iter(operation))
-    values = engine.dialect.encode(statement.values, engine.dialect.used[statement.name])
-    (step,) = engine.dialect.steps[statement.name]
+    (step,) = [step for step in engine.dialect.steps[statement.name] if not step.when or statement.values[step.when]]
+    values = engine.dialect.encode(statement.values, step.uses)
     cursor = raw.execute(f"explain (analyze, buffers, format json) {step.sql}", values, prepare=False)
     plan = json.loads(cursor.fetchall()[0][0])[0]["Plan"]
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])

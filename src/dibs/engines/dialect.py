@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -34,6 +34,7 @@ class Step:
     when: str = ""  # not if this value is empty
     each: str = ""  # once for each row of this table
     gives: str = ""  # the list that the first column of its rows is added to
+    uses: frozenset[str] = frozenset()  # its parameters
 
 
 class Dialect(ABC):
@@ -42,7 +43,6 @@ class Dialect(ABC):
     def __init__(self, package: str, own: str, rewrite: Callable[[str], str] = str) -> None:
         self.own = own
         self.steps = {name: [*_steps(body, self._text, rewrite)] for name, body in _statements(package)}
-        self.used = {name: self._values(body) for name, body in _statements(package)}
         self.given = {name: {step.gives for step in steps if step.gives} for name, steps in self.steps.items()}
 
     def _text(self, sql: str) -> str:
@@ -52,14 +52,9 @@ class Dialect(ABC):
         """A migration's text for this schema or prefix."""
         return self._text(sql)
 
-    def _values(self, body: str) -> frozenset[str]:
-        """The parameters that stand in a statement; an operation may offer more than one engine needs."""
-        given = {name for mark, name in MARK.findall(body) if mark == "gives"}
-        return frozenset(PARAMETER.findall(COMMENT.sub("", body))) - given
-
     @abstractmethod
-    def encode(self, values: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
-        """The values that are used, as the driver takes them."""
+    def encode(self, values: Mapping[str, Any], used: Set[str]) -> dict[str, Any]:
+        """The values that are used, as the driver takes them; an operation may offer more than one engine needs."""
 
     def records(self, table: Table) -> Sequence[Row]:
         """The rows of a table as the driver takes them, for a text that is executed once for each."""
@@ -79,21 +74,21 @@ class Dialect(ABC):
     def _steps(self, statement: Statement) -> Queries[Rows]:
         """The texts of one statement; all their rows."""
         values = statement.values
-        encoded = self.encode(values, self.used[statement.name])
+        encoded: dict[str, Any] = {}
         rows: Rows = []
         for name in self.given.get(statement.name, ()):
             values[name] = []
-            encoded.update(self.encode(values, {name}))
         for step in self.steps[statement.name]:
             if step.each:
                 if values[step.each].rows:
                     yield step.sql, self.records(values[step.each])
             elif not step.when or _is_there(values[step.when]):
+                encoded.update(self.encode(values, step.uses - encoded.keys() if encoded else step.uses))
                 came = yield step.sql, encoded
                 rows += came
                 if step.gives and came:
                     values[step.gives] += [row[0] for row in came]
-                    encoded |= self.encode(values, {step.gives})
+                    encoded.pop(step.gives, None)
         return rows
 
 
@@ -112,4 +107,4 @@ def _steps(body: str, own: Callable[[str], str], rewrite: Callable[[str], str]) 
     for part in re.split(r";\s*$", body, flags=re.MULTILINE):
         sql = COMMENT.sub("", part).strip()
         if sql:
-            yield Step(rewrite(own(sql)), **dict(MARK.findall(part)))
+            yield Step(rewrite(own(sql)), **dict(MARK.findall(part)), uses=frozenset(PARAMETER.findall(sql)))

@@ -88,6 +88,7 @@ def turn(want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str
             special.append((*lease, CODES[change.state], days, change.result, change.failure, change.hook_error))
         else:
             back.append((*lease, int(change.way), change.delay, change.failure))
+    claim_alone, plain_alone = not settles, want is NOTHING and not special and not back
     done = sorted([(*lease, *PLAIN) for lease in plain] + special, key=_lease_of_row) if special else plain
     rows = yield Statement(
         "turn",
@@ -106,6 +107,9 @@ def turn(want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str
         special=Table(DONE, special, ("result", "failure")),
         back=Table(BACK, back, ("failure",)),
         events="\n".join(events) or None,
+        claim_alone=claim_alone and not plain_alone,
+        plain_alone=plain_alone,
+        whole=not claim_alone and not plain_alone,
     )
     return _turn_from_rows(rows)
 

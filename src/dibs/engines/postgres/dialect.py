@@ -6,7 +6,7 @@ not. JSON has no raw newline, so documents joined by newlines need no escaping.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -23,17 +23,19 @@ class PostgresDialect(Dialect):
     def __init__(self, schema: str) -> None:
         super().__init__(__package__, f'"{schema}".', _percent)
 
-    def encode(self, values: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
+    def encode(self, values: Mapping[str, Any], used: Set[str]) -> dict[str, Any]:
         """Lists become array literals, tables one parameter for each column."""
         encoded: dict[str, Any] = {}
-        for name, value in values.items():
-            kind = type(value)
-            if kind is Table:
-                parameters = _parameters(name, value.columns, value.documents)
-                if next(iter(parameters)) in used:
-                    encoded.update(_columns(parameters, value) if value.rows else parameters)
-            elif name in used:
-                encoded[name] = ENCODERS[kind](value) if kind in ENCODERS else value
+        for name in used & values.keys():
+            value = values[name]
+            encode = ENCODERS.get(type(value))
+            encoded[name] = encode(value) if encode else value
+        if len(encoded) < len(used):
+            for name, value in values.items():
+                if type(value) is Table:
+                    parameters = _parameters(name, value.columns, value.documents)
+                    if not used.isdisjoint(parameters):
+                        encoded.update(_columns(parameters, value) if value.rows else parameters)
         return encoded
 
 
@@ -56,6 +58,8 @@ def array(items: Sequence[Any]) -> str:
     >>> array([1, 2]), array(['a"b', None])
     ('{1,2}', '{"a\\\\"b",NULL}')
     """
+    if len(items) == 1:
+        return "{" + ELEMENTS.get(type(items[0]), str)(items[0]) + "}"
     kinds = set(map(type, items))
     if kinds <= NUMBERS:
         return "{" + ",".join(map(str, items)) + "}"

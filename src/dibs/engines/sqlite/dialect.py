@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,7 +22,7 @@ class SqliteDialect(Dialect):
     def __init__(self, prefix: str = "dibs_") -> None:
         super().__init__(__package__, prefix)
 
-    def encode(self, values: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
+    def encode(self, values: Mapping[str, Any], used: Set[str]) -> dict[str, Any]:
         """Lists, pairs and tables become JSON, for json_each."""
         encoded: dict[str, Any] = {}
         for name in used:

@@ -94,12 +94,12 @@ end;
 -- `j.id = any (array[d.id])`, never `j.id = d.id`: on a queue that keeps up (analyzed while empty) the planner would
 -- read the whole primary key, dead entries included, in each turn.
 create function dibs.turn_1(
-  _worker bigint, _claim int, _n int, _suspects int, _unknown text[],
-  _queues text[], _ranks smallint[], _ats timestamptz[], _ids bigint[],
-  _done bigint[], _done_tokens bigint[], _done_states smallint[], _done_days int[], _done_results text, _done_failures text,
-  _done_hook_errors text[],
-  _back bigint[], _back_tokens bigint[], _back_ways smallint[], _back_delays float8[], _back_failures text,
-  _events text)
+  _worker bigint = 0, _claim int = 0, _n int = 0, _suspects int = 0, _unknown text[] = '{}',
+  _queues text[] = '{}', _ranks smallint[] = '{}', _ats timestamptz[] = '{}', _ids bigint[] = '{}',
+  _done bigint[] = '{}', _done_tokens bigint[] = '{}', _done_states smallint[] = '{}', _done_days int[] = '{}',
+  _done_results text = null, _done_failures text = null, _done_hook_errors text[] = '{}',
+  _back bigint[] = '{}', _back_tokens bigint[] = '{}', _back_ways smallint[] = '{}', _back_delays float8[] = '{}',
+  _back_failures text = null, _events text = null)
 returns table (
   id bigint, token bigint, type text, queue text, payload text, attempts smallint, max_attempts smallint, rank smallint,
   run_at timestamptz, crashes smallint, finishing smallint, clock timestamptz, paused jsonb, unsettled jsonb)
