@@ -291,6 +291,13 @@ RECOVERING = [
         "      rank = j.rank % 10,\n      run_at",
         RECOVERY,
     ),
+    postgres(
+        "a worker without room counts as a claimer",
+        "  where asking and abs(",
+        "  where abs(",
+        RECOVERY,
+        file=f"{PG}/workers.sql",
+    ),
     postgres("a careless judge", "or (_careful and abs(", "or (_judge > 0 and abs(", RECOVERY),
     postgres(
         "a gap does not start trust anew",

@@ -64,9 +64,10 @@ class Worker:
         """It failed and waits for another attempt."""
         return self.settle(job, Back(Way.RETRY, delay, encode(failure(job.attempts, error))))
 
-    def beat(self, *held: Lease, steady: bool = True) -> Beat:
+    def beat(self, *held: Lease, steady: bool = True, asking: bool = True) -> Beat:
         """Say that we live."""
-        return self.engine.run(workers.beat([self.id], held, steady=steady))
+        asks = [self.id] if asking else []
+        return self.engine.run(workers.beat([self.id], held, steady=steady, asking=asks))
 
 
 @dataclass

@@ -108,7 +108,13 @@ def test_a_table_becomes_a_parameter_for_each_column_or_one_document() -> None:
     beat = workers.beat([WorkerId(1), WorkerId(2)], [Lease(JobId(3), 4), Lease(JobId(5), 6)], steady=True)
     told: Rows = [("claimers", None, 1)]
     (_, postgres), *_ = said(PostgresDialect("dibs"), beat, told)
-    assert postgres == {"workers": "{1,2}", "held_id": "{3,5}", "held_token": "{4,6}", "steady": True}
+    assert postgres == {
+        "workers": "{1,2}",
+        "held_id": "{3,5}",
+        "held_token": "{4,6}",
+        "steady": True,
+        "asking": "{1,2}",
+    }
     (_, sqlite), *_ = said(SqliteDialect(), beat, told)
     assert (sqlite["workers"], sqlite["held"]) == ("[1,2]", "[[3,4],[5,6]]")
 

@@ -406,6 +406,13 @@ def test_a_beat_counts_the_claimers(actors: Actors) -> None:
     assert (team[1].beat().alive, team[2].beat().claimers) == ({team[1].id: 0}, 2)
 
 
+def test_claimers_are_those_that_ask(actors: Actors) -> None:
+    busy, first, second = sorted([actors.worker(), actors.worker(), actors.worker()], key=lambda worker: worker.id)
+    assert busy.beat(asking=False).claimers == 2
+    assert (first.beat().alive, second.beat().alive) == ({first.id: 0}, {second.id: 1})
+    assert (busy.beat().claimers, first.beat().alive) == (3, {first.id: 1})
+
+
 def test_one_beat_serves_several_lanes(actors: Actors) -> None:
     lanes = [actors.worker(), actors.worker()]
     for lane in lanes:

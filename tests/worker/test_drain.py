@@ -609,6 +609,20 @@ async def test_a_drain_that_is_cancelled_hands_back(url: str) -> None:
 # Owning, losing, taking over
 
 
+def test_who_has_no_room_is_not_counted_as_a_claimer(app: Dibs, actors: Actors) -> None:
+    asked: list[bool] = []
+
+    @app.task
+    async def long() -> None:
+        while not asked or asked[-1]:
+            await asyncio.sleep(BEAT)
+            asked.extend(bool(row[0]) for row in actors.sql("select asking from dibs.workers"))
+
+    long.enqueue()
+    assert work(app, concurrency=1).successful == 1
+    assert asked[-1] is False
+
+
 @pytest.mark.slow
 def test_a_task_that_blocks_the_event_loop_keeps_its_lease(url: str) -> None:
     """The heart beats from a thread of its own: a careful judge finds nobody dead."""

@@ -18,7 +18,7 @@ SILENT = ("id", "beat_at")
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a beat learned: which of our rows are alive (index among all claimers), and which leases are lost."""
+    """What a beat learned: which of our rows are alive (index among those that claim), and which leases are lost."""
 
     alive: dict[WorkerId, int]
     claimers: int
@@ -45,13 +45,20 @@ def enlist(number: int, name: str, *, lease: float, beat: float) -> Conversation
 
 
 @operation()
-def beat(workers: Sequence[WorkerId], held: Sequence[Lease], *, steady: bool) -> Conversation[Beat]:
+def beat(
+    workers: Sequence[WorkerId], held: Sequence[Lease], *, steady: bool, asking: Sequence[WorkerId] | None = None
+) -> Conversation[Beat]:
     """Say that we live, name what we hold, learn what we lost.
 
     `steady`: by our own clock no beat has been late. A gap, by either clock, starts the time of trust anew.
+    `asking`: which of our rows claim, or could (None: all); among those the looks for late rows are shared.
     """
     rows = yield Statement(
-        "beat", workers=list(workers), held=Table(HELD, [(x.job_id, x.token) for x in held]), steady=steady
+        "beat",
+        workers=list(workers),
+        held=Table(HELD, [(x.job_id, x.token) for x in held]),
+        steady=steady,
+        asking=list(workers if asking is None else asking),
     )
     return Beat(
         alive={WorkerId(row[1]): row[2] for row in rows if row[0] == "beat"},

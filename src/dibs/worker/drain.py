@@ -111,7 +111,15 @@ class Drain:
         self.loop = asyncio.get_running_loop()
         worker = await enlist(self.engine, self.name, lease=self.lease, beat=self.beat)
         session = self.engine.session("lane")
-        self.heart = Heart(self.engine, [worker], lease=self.lease, beat=self.beat, held=self._held, tell=self._tell)
+        self.heart = Heart(
+            self.engine,
+            [worker],
+            lease=self.lease,
+            beat=self.beat,
+            held=self._held,
+            tell=self._tell,
+            asking=self._asking,
+        )
         self.lane = Lane(self.engine, session, worker, self.heart.doubt)
         self.threads = DaemonThreads(self.concurrency, "dibs-job")
         self.heart.start()
@@ -272,6 +280,9 @@ class Drain:
 
     def _held(self) -> list[Lease]:
         return [each.job.lease for each in list(self.running.values())]
+
+    def _asking(self) -> list[WorkerId]:
+        return [self.lane.worker] if self.lane.has_asked() or self._room() else []
 
     def _tell(self, pulse: Pulse) -> None:
         """From the heart's thread: stop what is no longer ours."""

@@ -51,11 +51,13 @@ class Heart:
         beat: float,
         held: Callable[[], Sequence[Lease]],
         tell: Callable[[Pulse], Any],
+        asking: Callable[[], Sequence[WorkerId]] | None = None,
         judge: bool = False,
         clock: Callable[[], float] = suspend_clock,
     ) -> None:
         self.engine, self.rows, self.lease, self.every = engine, tuple(rows), lease, beat
         self.held, self.tell, self.judge, self.clock = held, tell, judge, clock
+        self.asking = asking or (lambda: self.rows)
         self.beaten_at = clock()
         self.failed = False
         self.in_doubt = False  # a claim whose answer never came has not been handed back yet
@@ -97,7 +99,9 @@ class Heart:
         steady = now - self.beaten_at <= 2 * self.every
         held = list(self.held())
         try:
-            beat = self.engine.run_once(workers.beat(self.rows, held, steady=steady), within=self.lease / 3)
+            beat = self.engine.run_once(
+                workers.beat(self.rows, held, steady=steady, asking=self.asking()), within=self.lease / 3
+            )
             self.beaten_at, self.failed = now, False
             self._hand_back()
             recovered = self.engine.run_once(workers.recover(judge=self.rows[0])) if self.judge and steady else NOTHING

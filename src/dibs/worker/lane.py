@@ -49,6 +49,7 @@ class Lane:
     ahead: float = 0.0  # the database's clock less our own
     events: dict[int, None] = field(default_factory=dict)  # who changed since we last told; each once, in order
     told_at: float = 0.0
+    asked: bool = True  # since somebody last looked
 
     async def turn(self, ask: Ask | None, settles: Sequence[Settle] = ()) -> Turn:
         """Settle what is done, claim what is next. Waits through short outages; never loses a settle."""
@@ -78,7 +79,13 @@ class Lane:
         for payload in claims.events_payload(events):
             await self.engine.arun(jobs.notify("job_events", payload))
 
+    def has_asked(self) -> bool:
+        """Whether it has claimed since this was last called."""
+        asked, self.asked = self.asked, False
+        return asked
+
     def _want(self, ask: Ask) -> Want:
+        self.asked = True
         self.number = (self.number + 1) % (1 << CLAIM_BITS)
         keys = ranges(tuple(ask.queues), last=ask.at_once, coin=bool(getrandbits(1)))
         if self.engine.can.cursor:

@@ -70,7 +70,8 @@ create table dibs.workers (
   beat float8 not null,                         -- seconds between its beats
   started_at timestamptz not null default clock_timestamp(),
   beat_at timestamptz not null default clock_timestamp(),
-  steady_since timestamptz not null default clock_timestamp()   -- its beats went through without a gap since then
+  steady_since timestamptz not null default clock_timestamp(),  -- its beats went through without a gap since then
+  asking boolean not null default true          -- it has claimed since its last beat, or had room to
 ) with (fillfactor = 10);
 create table dibs.worker_names (id bigint primary key, name text not null, seen_at timestamptz not null default clock_timestamp());
 

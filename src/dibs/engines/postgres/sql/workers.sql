@@ -15,14 +15,15 @@ with mine as (
     steady_since = case
       when :steady::boolean and clock_timestamp() - beat_at between interval '0' and make_interval(secs => 2 * beat) then steady_since
       else clock_timestamp() end,
-    beat_at = clock_timestamp()
+    beat_at = clock_timestamp(), asking = id = any (:asking::bigint[])
   where id = any (:workers::bigint[]) returning id),
-alive as materialized (
-  select id from dibs.workers where abs(extract(epoch from clock_timestamp() - beat_at)) <= lease
-  union select id from mine)
-select 'beat', m.id, (select count(*) from alive a where a.id < m.id) from mine m
+claimers as materialized (
+  select id from dibs.workers
+  where asking and abs(extract(epoch from clock_timestamp() - beat_at)) <= lease and id <> all (:workers::bigint[])
+  union all select id from mine where id = any (:asking::bigint[]))
+select 'beat', m.id, (select count(*) from claimers c where c.id < m.id) from mine m
 union all
-select 'claimers', null, count(*) from alive
+select 'claimers', null, count(*) from claimers
 union all
 select 'lost', h.id, h.token from unnest(:held_id::bigint[], :held_token::bigint[]) h(id, token)
 where not exists (select from dibs.jobs j where j.id = any (array[h.id]) and j.token = h.token and j.held);

@@ -61,7 +61,8 @@ create table dibs.workers (
   beat real not null,                           -- seconds between its beats
   started_at integer not null,
   beat_at integer not null,
-  steady_since integer not null                 -- its beats went through without a gap since then
+  steady_since integer not null,                -- its beats went through without a gap since then
+  asking integer not null default 1             -- it has claimed since its last beat, or had room to
 );
 create table dibs.worker_names (id integer primary key, name text not null, seen_at integer not null);
 

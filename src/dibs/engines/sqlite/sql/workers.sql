@@ -10,12 +10,12 @@ select id from dibs.workers where id = :id and name = :worker;
 update dibs.workers set
   steady_since = case when :steady and (select now from dibs.clock) - beat_at between 0 and 2 * beat * 1000000 then steady_since
     else (select now from dibs.clock) end,
-  beat_at = (select now from dibs.clock)
+  beat_at = (select now from dibs.clock), asking = id in (select value from json_each(:asking))
 where id in (select value from json_each(:workers));
 select 'beat', m.id, (
-  select count(*) from dibs.workers a, dibs.clock c where a.id < m.id and abs(c.now - a.beat_at) <= a.lease * 1000000)
+  select count(*) from dibs.workers a, dibs.clock c where a.id < m.id and a.asking and abs(c.now - a.beat_at) <= a.lease * 1000000)
 from dibs.workers m where m.id in (select value from json_each(:workers));
-select 'claimers', null, count(*) from dibs.workers a, dibs.clock c where abs(c.now - a.beat_at) <= a.lease * 1000000;
+select 'claimers', null, count(*) from dibs.workers a, dibs.clock c where a.asking and abs(c.now - a.beat_at) <= a.lease * 1000000;
 select 'lost', json_extract(h.value, '$[0]'), json_extract(h.value, '$[1]') from json_each(:held) h
 where not exists (
   select 1 from dibs.jobs j where j.id = json_extract(h.value, '$[0]') and j.token = json_extract(h.value, '$[1]') and j.held = 1);
