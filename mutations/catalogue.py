@@ -292,6 +292,12 @@ RECOVERING = [
         RECOVERY,
     ),
     postgres(
+        "a claim does not say how many it found",
+        "select (select count(*) from picked), null::bigint,",
+        "select null::bigint, null::bigint,",
+        CLAIMS,
+    ),
+    postgres(
         "a worker without room counts as a claimer",
         "  where asking and abs(",
         "  where abs(",
@@ -405,6 +411,13 @@ RULES = [
         '"""The claim read this range up to `place`, even if that is further back: never the maximum."""\n',
         "place = max(place, self.place)\n",
         "tests/test_ladder.py",
+    ),
+    rule(
+        "a claim that came short is taken for the end of what waits",
+        "worker/lane.py",
+        "turn.picked, _last",
+        "len(turn.claimed), _last",
+        "tests/worker/test_lane.py",
     ),
     rule(
         "a paused queue is taken for one that was read",

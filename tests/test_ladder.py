@@ -24,9 +24,10 @@ def place(seconds: float, job_id: int = 0) -> Place:
 
 
 def read(
-    seconds: float, limit: int, *rows: tuple[Key, Place], paused: frozenset[str] = frozenset(), suspects: int = 0
+    seconds: float, limit: int, *rows: tuple[Key, Place], paused: frozenset[str] = frozenset(), others: int = 0
 ) -> Read:
-    return Read(moment(seconds), limit, len(rows) + suspects, dict(rows), paused)
+    """`others`: suspects, or jobs that were found and went to somebody quicker."""
+    return Read(moment(seconds), limit, len(rows) + others, dict(rows), paused)
 
 
 def start(ladders: Ladders, key: Key = KEY, now: float = NOW) -> Place:
@@ -53,6 +54,15 @@ def test_a_range_that_filled_the_batch_goes_on_after_its_last_row() -> None:
     ladders = Ladders()
     start(ladders)
     ladders.took([KEY], read(NOW, 2, (KEY, place(NOW - 9, 6)), (KEY, place(NOW - 5, 7))))
+    assert start(ladders) == place(NOW - 5, 7)
+
+
+def test_a_claim_that_came_short_because_others_were_quicker_has_not_read_to_the_end() -> None:
+    ladders = Ladders()
+    start(ladders)
+    ladders.took([KEY], read(NOW, 2, (KEY, place(NOW - 5, 7)), others=1))
+    assert start(ladders) == place(NOW - 5, 7)
+    ladders.took([KEY], read(NOW, 2, others=2))
     assert start(ladders) == place(NOW - 5, 7)
 
 
@@ -88,14 +98,14 @@ def test_a_paused_queue_keeps_its_place() -> None:
 def test_a_suspect_does_not_move_the_cursor() -> None:
     ladders = Ladders()
     start(ladders)
-    ladders.took([KEY], read(NOW, 1, suspects=1))
+    ladders.took([KEY], read(NOW, 1, others=1))
     assert start(ladders) == START
 
 
 def test_a_suspect_counts_when_asking_whether_the_batch_was_full() -> None:
     ladders = Ladders()
     start(ladders)
-    ladders.took([KEY], read(NOW, 2, (KEY, place(NOW - 5, 7)), suspects=1))
+    ladders.took([KEY], read(NOW, 2, (KEY, place(NOW - 5, 7)), others=1))
     assert start(ladders) == place(NOW - 5, 7)
 
 

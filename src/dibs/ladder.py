@@ -112,7 +112,7 @@ class Read(NamedTuple):
 
     clock: datetime
     limit: int
-    taken: int  # jobs claimed, suspects among them
+    picked: int  # jobs found, suspects among them
     last: dict[Key, Place]  # the last row of each range that gave some, in the order read; suspects left out
     paused: Collection[str] = ()
 
@@ -143,10 +143,10 @@ class Ladders:
         """Move the cursors by what the claim gave."""
         now = read.clock.timestamp()
         self.warm.update(dict.fromkeys(read.last, now))
-        full = read.taken >= read.limit
+        full = read.picked >= read.limit
         final = next(reversed(read.last), None) if full else None
         if full and final is None:
-            return  # suspects filled it: no range was read
+            return  # suspects filled it, or others took all: where reading stopped is not known
         for key in asked:
             if key[0] in read.paused:
                 continue  # a paused queue was not read: its cursor stays

@@ -7,6 +7,7 @@ import pytest
 
 from dibs.errors import InvalidOption
 from dibs.job import Claimed, JobState, WorkerId
+from dibs.ladder import START
 from dibs.lifecycle import Back, Done, Way, failure
 from dibs.operations import claims
 from dibs.operations.claims import Settle
@@ -87,6 +88,14 @@ def test_a_worker_without_a_row_claims_nothing(actors: Actors) -> None:
     job_id = actors.add()
     assert Worker(actors.engine, WorkerId(4711), "stranger").claim() == []
     assert (actors.state(job_id), actors.get(job_id).attempts) == (JobState.PENDING, 0)
+
+
+def test_what_was_found_and_not_claimed_is_counted(actors: Actors) -> None:
+    """Where dead rows linger, a claim that comes short must not be taken for the end of what waits."""
+    actors.add_many(3)
+    stranger = claims.Want(WorkerId(4711), 1, 2, [("default", 4, START.at, START.id)])
+    turn = actors.engine.run(claims.turn(stranger))
+    assert (turn.claimed, turn.picked) == ([], 2 if actors.engine.can.cursor else 0)
 
 
 def test_a_worker_that_was_declared_dead_claims_nothing(actors: Actors) -> None:

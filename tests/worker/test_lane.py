@@ -31,7 +31,7 @@ def claimed(number: int, *, rank: int = 4, at: datetime = NOW) -> Claimed:
 
 
 def turn(*jobs: Claimed, clock: Any = NOW, **more: Any) -> Turn:
-    return Turn([*jobs], clock, **more)
+    return Turn([*jobs], clock, **{"picked": len(jobs), **more})
 
 
 @dataclass
@@ -148,6 +148,14 @@ async def test_the_cursor_follows_what_was_read(stage: Stage, clock: SimpleNames
     assert starts[0][4] == START
     assert starts[1][4] == (NOW - timedelta(minutes=1), 2)
     assert starts[2][4] == (NOW - LAG, 0)
+
+
+async def test_where_another_was_quicker_there_is_more(stage: Stage) -> None:
+    stage.session.answers = [turn(claimed(5), picked=2), turn()]
+    await stage.lane.turn(ASK)
+    await stage.lane.turn(ASK)
+    (_, second) = stage.session.ranges()
+    assert ("q", 4, NOW, 5) in second
 
 
 async def test_a_suspect_does_not_move_the_cursor(stage: Stage) -> None:

@@ -102,7 +102,7 @@ class Lane:
         if want is None or not isinstance(turn.clock, datetime):
             return
         self.ahead = turn.clock.timestamp() - time.time()
-        read = Read(turn.clock, want.limit, len(turn.claimed), _last(turn.claimed), turn.paused)
+        read = Read(turn.clock, want.limit, turn.picked, _last(turn.claimed), turn.paused)
         self.ladders.took([(queue, rank) for queue, rank, *_ in want.ranges], read)
 
     def _note(self, ids: Iterable[int]) -> None:

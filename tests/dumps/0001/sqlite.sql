@@ -7,8 +7,8 @@ CREATE TABLE dibs_dead (
   queue text not null, type text not null, unique_key text, unique_for real,
   payload text, tags text, progress text, failures text, hook_error text
 );
-INSERT INTO "dibs_dead" VALUES(9,1794807301751000,1794807301750000,1794807301752000,1794807301752000,2764036193009008644,2411077,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794807301.75,"finished_at":1794807301.751},{"attempt":2,"error":"second","started_at":1794807301.752,"finished_at":1794807301.752}]',NULL);
-INSERT INTO "dibs_dead" VALUES(10,1794807301753000,1794807301753000,NULL,1794807301754000,NULL,1458850,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_dead" VALUES(9,1794808687156000,1794808687154000,1794808687157000,1794808687157000,2165628357695242244,2821137,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794808687.155,"finished_at":1794808687.156},{"attempt":2,"error":"second","started_at":1794808687.157,"finished_at":1794808687.157}]',NULL);
+INSERT INTO "dibs_dead" VALUES(10,1794808687158000,1794808687158000,NULL,1794808687158000,NULL,1875540,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_history (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null, expires integer not null,
@@ -17,8 +17,8 @@ CREATE TABLE dibs_history (
   queue text not null, type text not null, unique_key text,
   payload text, tags text, progress text, failures text, result text
 );
-INSERT INTO "dibs_history" VALUES(7,1794807301744000,1794807301744000,1794807301745000,1794807301746000,1795412101746000,2764036193009008641,1399376,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}');
-INSERT INTO "dibs_history" VALUES(8,1794807301747000,1794807301747000,1794807301748000,1794807301749000,1795412101749000,2764036193009008642,1377689,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_history" VALUES(7,1794808687149000,1794808687149000,1794808687150000,1794808687151000,1795413487151000,2165628357695242241,1520782,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}');
+INSERT INTO "dibs_history" VALUES(8,1794808687152000,1794808687152000,1794808687153000,1794808687154000,1795413487154000,2165628357695242242,1635808,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_jobs (
   id integer primary key autoincrement,         -- or ids would come back once the table is empty
   run_at integer not null,
@@ -42,22 +42,22 @@ CREATE TABLE dibs_jobs (
   progress text,
   failures text
 );
-INSERT INTO "dibs_jobs" VALUES(1,1794807301740000,1794807301740000,NULL,NULL,NULL,4,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(2,1794807301741000,1794807301741000,NULL,NULL,NULL,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794807301741000,NULL,NULL,NULL,4,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(4,1794807301742000,1794807301742000,NULL,NULL,NULL,14,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(5,1794807301742000,1794807301742000,NULL,NULL,NULL,4,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(6,1794807301743000,1794807301743000,NULL,NULL,NULL,4,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(11,1794807361756000,1794807301755000,1794807301755000,NULL,1347689,4,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794807301.755,"finished_at":1794807301.756}]');
-INSERT INTO "dibs_jobs" VALUES(12,1794807301758000,1794807301757000,1794807301757000,NULL,1458766,14,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794807301.757,"finished_at":1794807301.758}]');
-INSERT INTO "dibs_jobs" VALUES(13,1794807301761000,1794807301759000,1794807301760000,NULL,1893542,4,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(14,1794807301762000,1794807301762000,1794807301763000,NULL,1620813,4,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(15,1794807302733068,1794807301765000,1794807301767000,NULL,2301474,24,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-afef73","started_at":1794807301.767,"finished_at":1794807301.768}]');
-INSERT INTO "dibs_jobs" VALUES(16,1794807302358829,1794807301766000,1794807301767000,NULL,2113271,24,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-afef73","started_at":1794807301.767,"finished_at":1794807301.768}]');
-INSERT INTO "dibs_jobs" VALUES(17,1794807301769000,1794807301769000,1794807301770000,2764036193009008649,2022771,4,1,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(1,1794808687145000,1794808687145000,NULL,NULL,NULL,4,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(2,1794808687146000,1794808687146000,NULL,NULL,NULL,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794808687146000,NULL,NULL,NULL,4,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(4,1794808687147000,1794808687147000,NULL,NULL,NULL,14,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(5,1794808687147000,1794808687147000,NULL,NULL,NULL,4,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(6,1794808687148000,1794808687148000,NULL,NULL,NULL,4,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(11,1794808747160000,1794808687159000,1794808687160000,NULL,1613535,4,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794808687.16,"finished_at":1794808687.16}]');
+INSERT INTO "dibs_jobs" VALUES(12,1794808687162000,1794808687161000,1794808687161000,NULL,1716279,14,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794808687.161,"finished_at":1794808687.162}]');
+INSERT INTO "dibs_jobs" VALUES(13,1794808687163000,1794808687162000,1794808687163000,NULL,1360227,4,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(14,1794808687164000,1794808687164000,1794808687165000,NULL,1939567,4,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(15,1794808688105098,1794808687166000,1794808687167000,NULL,2946811,24,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-576f80","started_at":1794808687.167,"finished_at":1794808687.168}]');
+INSERT INTO "dibs_jobs" VALUES(16,1794808687467552,1794808687167000,1794808687167000,NULL,2409196,24,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-576f80","started_at":1794808687.167,"finished_at":1794808687.168}]');
+INSERT INTO "dibs_jobs" VALUES(17,1794808687169000,1794808687169000,1794808687169000,2165628357695242249,1236975,4,1,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
 CREATE TABLE dibs_migrations (
   number integer primary key, name text not null, applied_at integer not null);
-INSERT INTO "dibs_migrations" VALUES(1,'initial',1794807301735000);
+INSERT INTO "dibs_migrations" VALUES(1,'initial',1794808687140000);
 CREATE TABLE dibs_queues (name text primary key, paused integer not null default 0) without rowid;
 INSERT INTO "dibs_queues" VALUES('paused',1);
 CREATE TABLE dibs_unique_keys (
@@ -66,10 +66,10 @@ CREATE TABLE dibs_unique_keys (
   primary key (type, key)
 ) without rowid;
 INSERT INTO "dibs_unique_keys" VALUES('task','held',5,NULL);
-INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948407301749000);
+INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948408687154000);
 CREATE TABLE dibs_worker_names (id integer primary key, name text not null, seen_at integer not null);
-INSERT INTO "dibs_worker_names" VALUES(2635990326890,'worker-3c0ef9',1794807301739000);
-INSERT INTO "dibs_worker_names" VALUES(3574561940914,'worker-afef73',1794807301764000);
+INSERT INTO "dibs_worker_names" VALUES(2065304143615,'worker-83df7d',1794808687144000);
+INSERT INTO "dibs_worker_names" VALUES(4300778548860,'worker-576f80',1794808687166000);
 CREATE TABLE dibs_workers (
   id integer primary key,                       -- random: a number that comes back after a restore belongs to nobody
   name text not null,
@@ -80,7 +80,7 @@ CREATE TABLE dibs_workers (
   steady_since integer not null,                -- its beats went through without a gap since then
   asking integer not null default 1             -- it has claimed since its last beat, or had room to
 );
-INSERT INTO "dibs_workers" VALUES(2635990326890,'worker-3c0ef9',15.0,3.0,1794807301739000,1794807301739000,1794807301739000,1);
+INSERT INTO "dibs_workers" VALUES(2065304143615,'worker-83df7d',15.0,3.0,1794808687144000,1794808687144000,1794808687144000,1);
 CREATE VIEW dibs_clock as select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000 as now;
 CREATE INDEX dibs_claim_order on dibs_jobs (queue, rank, run_at) where held = 0;
 CREATE INDEX dibs_dead_queue on dibs_dead (queue, state);

@@ -182,6 +182,8 @@ begin
     perform pg_notify('job_events', event) from unnest(string_to_array(_events, E'\n')) event;
   end if;
   -- 4. The claim, with a snapshot of its own. One element of the arrays per range (queue, rank), in the order wanted.
+  -- A row that another claimed and gave back since the snapshot is picked and not claimed. So the head row says how many were
+  -- picked: who went by the rows alone would take a claim that came short for the end of what waits.
   if _n = 0 then
     return query select null::bigint, null::bigint, null, null, null::text, null::smallint, null::smallint, null::smallint,
       null::timestamptz, null::smallint, null::smallint, statement_timestamp(), null::jsonb, _unsettled;
@@ -218,7 +220,7 @@ begin
       claimed_at = statement_timestamp()
     from picked where j.ctid = picked.tid and exists (select from alive)
     returning j.id, j.token, j.type, j.queue, j.payload::text, j.attempts, j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing)
-  select null::bigint, null::bigint, null, null, null::text, null::smallint, null::smallint, null::smallint, null::timestamptz,
+  select (select count(*) from picked), null::bigint, null, null, null::text, null::smallint, null::smallint, null::smallint, null::timestamptz,
     null::smallint, null::smallint, statement_timestamp(), (select jsonb_agg(name) from dibs.queues where paused), _unsettled
   union all
   select c.*, null, null, null from claimed c;
