@@ -44,7 +44,9 @@ class Claimer:
         self.jobs: list[Claimed] = []
         worker = WorkerId(secrets.randbits(NUMBER_BITS))
         engine.run(workers.enlist(worker, f"claimer-{worker:x}", lease=LEASE, beat=BEAT))
-        self.heart = Heart(engine, [worker], lease=LEASE, beat=BEAT, held=self._held, tell=self._tell)
+        self.heart = Heart(
+            engine, [worker], lease=LEASE, beat=BEAT, held=self._held, tell=self._tell, asking=self._asking
+        )
         self.session = SyncSession(engine)
         self.lane = Lane(engine, self.session, worker, self.heart.doubt)
         self.heart.start()
@@ -76,6 +78,9 @@ class Claimer:
 
     def _held(self) -> list[Lease]:
         return [job.lease for job in self.jobs]
+
+    def _asking(self) -> list[WorkerId]:
+        return [self.lane.worker] if self.lane.has_asked() else []
 
     def _tell(self, pulse: Pulse) -> None:
         if pulse.beat is not None:

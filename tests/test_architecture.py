@@ -21,11 +21,27 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 OPERATIONS = sorted((SOURCE / "operations").glob("*.py"))
 LONGEST = 400
 
-PUBLIC = ["Call", "Dibs", "DibsError", "DrainReport", "Job", "JobState", "Task", "exponential"]
+PUBLIC = [
+    "Call",
+    "CurrentJob",
+    "Dibs",
+    "DibsError",
+    "Done",
+    "DrainReport",
+    "Job",
+    "JobState",
+    "Permanent",
+    "RetryAfter",
+    "Task",
+    "current_job",
+    "exponential",
+]
 # Functions that may swallow any exception, and why. (To clean up and raise it again needs no permission.)
 BROAD = {
     "engines/sqlite/connection.py: _patiently": "the error's class is that of a module which the app may choose",
-    "worker/run.py: run_job": "user code may raise anything",
+    "worker/run.py: run": "user code may raise anything",
+    "worker/run.py: _caught": "the same in a thread",
+    "worker/embedded.py: _run": "whatever ends the thread is raised by whoever started it",
     "worker/run.py: _delay": "a retry policy is user code too",
     "worker/threads.py: _call": "user code again, whose error belongs to the future",
     "worker/run.py: _described": "so is the __str__ of an exception",

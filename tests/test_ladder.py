@@ -66,6 +66,15 @@ def test_a_claim_that_came_short_because_others_were_quicker_has_not_read_to_the
     assert start(ladders) == place(NOW - 5, 7)
 
 
+def test_what_one_kind_of_claim_has_asked_for_the_other_may_not_have() -> None:
+    """Jobs on their last attempt are asked for only by some claims, which may not be the first of their tick."""
+    ladders = Ladders()
+    plain, every = ranges(("q",), last=False), ranges(("q",), last=True)
+    assert len(ladders.ask(plain, NOW)) == len(plain)
+    assert len(ladders.ask(every, NOW)) == len(every)
+    assert len(ladders.ask(every, NOW)) == 1
+
+
 def test_a_place_may_move_back_and_is_never_the_maximum() -> None:
     ladders = Ladders()
     start(ladders)
@@ -85,7 +94,8 @@ def test_ranges_before_it_were_read_to_their_end() -> None:
     ladders = Ladders()
     ladders.ask([KEY, OTHER], NOW)
     ladders.took([KEY, OTHER], read(NOW, 2, (KEY, place(NOW - 5, 7)), (OTHER, place(NOW - 9, 8))))
-    assert (start(ladders, KEY), start(ladders, OTHER)) == (Place(moment(NOW) - LAG, 0), place(NOW - 9, 8))
+    places = {(queue, rank): Place(at, number) for queue, rank, at, number in ladders.ask([KEY, OTHER], NOW)}
+    assert places == {KEY: Place(moment(NOW) - LAG, 0), OTHER: place(NOW - 9, 8)}
 
 
 def test_a_paused_queue_keeps_its_place() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+import inspect
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
+from dibs.calls import Call, Task, new_jobs
 from dibs.config import Settings, database_url
 from dibs.engines.callers import arun_on, run_on
 from dibs.engines.engine import Engine
@@ -17,14 +20,20 @@ from dibs.job import Job, JobId, NewJob, checked_name, checked_number
 from dibs.operations import jobs
 from dibs.operations.operation import Operation
 from dibs.retry import Policy
+from dibs.task import AlreadyDone as Done
 from dibs.task import Declared, Options
+from dibs.waiting import Wait
 from dibs.worker.drain import Drain, DrainReport
+from dibs.worker.embedded import WorkerThread
+from dibs.worker.run import Middleware
+from dibs.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
 MAX_LIMIT = 1_000_000_000
+DECLARED = {"name", "retry", "retry_on", "timeout", "keep", "on_failure", "reconcile", "aliases"}  # not for single jobs
 
 
 class Dibs:
@@ -49,6 +58,8 @@ class Dibs:
         self.url = database_url(url)
         self.engine: Engine = open_engine(self.url, self.settings)
         self.tasks: dict[str, Declared] = {}
+        self._middleware: list[Middleware] = []
+        self._thread: WorkerThread | None = None
 
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
@@ -62,9 +73,13 @@ class Dibs:
         priority: int = 5,
         max_attempts: int = 3,
         retry: Policy | float | Sequence[float] | None = None,
+        retry_on: Sequence[type[BaseException]] | None = None,
         timeout: float | None = None,
         keep: int = 7,
         tags: Sequence[str] = (),
+        on_failure: Callable[[Job, Any], Any] | None = None,
+        reconcile: Callable[P, Done | Awaitable[Done | None] | None] | None = None,
+        aliases: Sequence[str] = (),
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc]  # named in the overloads
@@ -80,28 +95,13 @@ class Dibs:
             return self._declare(function)
         return lambda function: self._declare(function, **options)
 
-    def _declare(
-        self,
-        function: Callable[..., Any],
-        *,
-        name: str | None = None,
-        retry: Policy | float | Sequence[float] | None = None,
-        timeout: float | None = None,
-        keep: int = 7,
-        **options: Any,
-    ) -> Task[Any, Any]:
-        declared = Declared(
-            function,
-            name=name,
-            options=Options().but(**options),
-            retry=retry,
-            timeout=timeout,
-            keep=keep,
-            max_payload=self.settings.max_payload,
-        )
-        if declared.name in self.tasks:
-            raise DuplicateTask(declared.name)
-        self.tasks[declared.name] = declared
+    def _declare(self, function: Callable[..., Any], **options: Any) -> Task[Any, Any]:
+        own = {option: options.pop(option) for option in DECLARED & options.keys()}
+        declared = Declared(function, options=Options().but(**options), max_payload=self.settings.max_payload, **own)
+        for name in (declared.name, *declared.aliases):
+            if name in self.tasks:
+                raise DuplicateTask(name)
+        self.tasks |= dict.fromkeys((declared.name, *declared.aliases), declared)
         return Task(self, declared)
 
     def migrate(self) -> list[str]:
@@ -121,11 +121,11 @@ class Dibs:
         >>> app.enqueue_many(resize.call(image=n) for n in range(3))
         [1, 2, 3]
         """
-        return self._run(jobs.add_many(_new_jobs(calls)), connection)
+        return self._run(jobs.add_many(new_jobs(calls)), connection)
 
     async def aenqueue_many(self, calls: Iterable[Call], *, connection: Any = None) -> list[JobId]:
         """The same for async code."""
-        return await self._arun(jobs.add_many(_new_jobs(calls)), connection)
+        return await self._arun(jobs.add_many(new_jobs(calls)), connection)
 
     def get(self, job_id: int) -> Job:
         """A fresh snapshot of a job.
@@ -135,11 +135,34 @@ class Dibs:
         ...
         dibs.errors.JobNotFound: There is no job 7. It may be past its retention.
         """
-        return self.engine.run(jobs.get(job_id))
+        return replace(self.engine.run(jobs.get(job_id)), app=self)
 
     async def aget(self, job_id: int) -> Job:
         """The same for async code."""
-        return await self.engine.arun(jobs.get(job_id))
+        return replace(await self.engine.arun(jobs.get(job_id)), app=self)
+
+    def join(self, job_id: int, timeout: float | None = None) -> Job:
+        """Wait until a job is SUCCESSFUL, FAILED or CANCELLED; its last snapshot.
+
+        >>> app = Dibs("sqlite:///shop.db")
+        >>> @app.task
+        ... def greet(name: str) -> str: ...
+        >>> app.join(greet.enqueue(name="Ada").id, timeout=0.01)
+        Traceback (most recent call last):
+        ...
+        dibs.errors.JoinTimeout: Job 1 is still PENDING after 0.01 s. Is a worker running that knows its task?
+        """
+        wait = Wait(timeout)
+        while not (job := self.get(job_id)).state.final:
+            time.sleep(wait.pause(job))
+        return job
+
+    async def ajoin(self, job_id: int, timeout: float | None = None) -> Job:
+        """The same for async code."""
+        wait = Wait(timeout)
+        while not (job := await self.aget(job_id)).state.final:  # noqa: ASYNC110  # nobody here could set an event
+            await asyncio.sleep(wait.pause(job))
+        return job
 
     def cancel(self, job_id: int) -> bool:
         """Cancel a job that is not final. One that runs is told with its worker's next beat, and cannot write any more.
@@ -200,6 +223,93 @@ class Dibs:
         """The same for async code."""
         return await self._drain(limit, concurrency, deadline, queues)
 
+    @asynccontextmanager
+    async def running(
+        self,
+        *,
+        concurrency: int | None = None,
+        queues: Sequence[str] | Mapping[str, float] | None = None,
+    ) -> AsyncIterator[Worker]:
+        """A worker inside your server, for as long as the block lasts: `async with app.running():` in its lifespan.
+
+        When the block ends the worker stops politely: running jobs have the grace time to finish.
+        """
+        worker = self._worker(concurrency, queues)
+        work = asyncio.create_task(worker.run(), name="dibs worker")
+        begun = asyncio.create_task(worker.begun.wait(), name="dibs worker begins")
+        try:
+            await asyncio.wait([work, begun], return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()  # raises what went wrong
+            yield worker
+        finally:
+            begun.cancel()
+            if not worker.stopped.is_set():
+                worker.stop()
+            await work
+
+    def start(
+        self,
+        *,
+        concurrency: int | None = None,
+        queues: Sequence[str] | Mapping[str, float] | None = None,
+    ) -> None:
+        """A worker in a thread of this process, for sync servers such as Flask; returns when it has begun.
+
+        Under gunicorn call it in each child, in the `post_fork` hook. It stops with `stop()`, or when the process ends.
+
+        >>> app = Dibs("sqlite:///shop.db")
+        >>> @app.task
+        ... def greet(name: str) -> str:
+        ...     return f"hello {name}"
+        >>> app.start()
+        >>> greet.enqueue(name="Ada").join(timeout=30).result
+        'hello Ada'
+        >>> app.stop()
+        """
+        if self._thread is not None and self._thread.alive:
+            raise ConfigError("A worker of this app is running in this process already. Call app.stop() first.")
+        self._thread = WorkerThread(lambda: self.running(concurrency=concurrency, queues=queues), self.aclose)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the worker that `start` began, politely; returns when it has ended. Without one it does nothing."""
+        thread, self._thread = self._thread, None
+        if thread is not None and thread.alive:
+            thread.stop()
+
+    def _worker(self, concurrency: int | None, queues: Sequence[str] | Mapping[str, float] | None) -> Worker:
+        settings = self.settings
+        if concurrency is not None:
+            checked_number("concurrency", concurrency, 1, 10_000)
+            settings = replace(settings, concurrency=concurrency)
+        if isinstance(queues, Mapping):
+            for weight in queues.values():
+                checked_number("queues", weight, 0.001, 1_000_000, whole=False)
+            _checked_queues(list(queues))
+        elif queues is not None:
+            queues = _checked_queues(queues)
+        return Worker(self.engine, self.tasks, settings, queues=queues, middleware=self._middleware)
+
+    def middleware(self, around: Middleware) -> Middleware:
+        """Put a coroutine function around the run of every task: `async def around(job, run): return await run()`.
+
+        >>> app = Dibs("sqlite:///shop.db")
+        >>> @app.middleware
+        ... async def shout(job, run):
+        ...     return str(await run()).upper()
+        >>> @app.task
+        ... def greet(name: str) -> str:
+        ...     return f"hello {name}"
+        >>> job = greet.enqueue(name="Ada")
+        >>> print(app.drain().successful, job.refresh().result)
+        1 HELLO ADA
+        """
+        if not inspect.iscoroutinefunction(around):
+            raise ConfigError("A middleware is a coroutine function: async def around(job, run): return await run()")
+        self._middleware.append(around)
+        return around
+
     def close(self) -> None:
         """Close the connections of this process; they open again when needed."""
         self.engine.close()
@@ -228,6 +338,7 @@ class Dibs:
             limit=None if limit is None else int(checked_number("limit", limit, 0, MAX_LIMIT)),
             deadline=None if deadline is None else checked_number("deadline", deadline, 0.001, 86400, whole=False),
             queues=None if queues is None else _checked_queues(queues),
+            middleware=self._middleware,
         )
         try:
             return await drain.run()
@@ -235,21 +346,23 @@ class Dibs:
             if close:
                 await self.engine.aclose()
 
-    def _add(self, job: NewJob, connection: Any) -> Job:
+    def add(self, job: NewJob, connection: Any = None) -> Job:
+        """Add a job that was checked already: what `task.enqueue` comes to."""
         if job.unique_key is None:
-            return jobs.new_job_snapshot(job, self._run(jobs.add(job), connection))
+            return jobs.new_job_snapshot(job, self._run(jobs.add(job), connection), self)
         (added,) = self._run(jobs.add_keyed([job]), connection)
         if added.created:
-            return jobs.new_job_snapshot(job, added)
-        return replace(self._run(jobs.get(added.id), connection), created=False)
+            return jobs.new_job_snapshot(job, added, self)
+        return replace(self._run(jobs.get(added.id), connection), created=False, app=self)
 
-    async def _aadd(self, job: NewJob, connection: Any) -> Job:
+    async def aadd(self, job: NewJob, connection: Any = None) -> Job:
+        """The same for async code."""
         if job.unique_key is None:
-            return jobs.new_job_snapshot(job, await self._arun(jobs.add(job), connection))
+            return jobs.new_job_snapshot(job, await self._arun(jobs.add(job), connection), self)
         (added,) = await self._arun(jobs.add_keyed([job]), connection)
         if added.created:
-            return jobs.new_job_snapshot(job, added)
-        return replace(await self._arun(jobs.get(added.id), connection), created=False)
+            return jobs.new_job_snapshot(job, added, self)
+        return replace(await self._arun(jobs.get(added.id), connection), created=False, app=self)
 
     def _run(self, operation: Operation[T], connection: Any) -> T:
         return self.engine.run(operation) if connection is None else run_on(self.engine, connection, operation)
@@ -258,66 +371,6 @@ class Dibs:
         if connection is None:
             return await self.engine.arun(operation)
         return await arun_on(self.engine, connection, operation)
-
-
-class Call:
-    """A call of a task that is not enqueued yet: for `enqueue_many`."""
-
-    __slots__ = ("job",)
-
-    def __init__(self, job: NewJob) -> None:
-        self.job = job
-
-
-class Task(Generic[P, R]):
-    """A declared function: call it, or enqueue it."""
-
-    def __init__(self, app: Dibs, declared: Declared, options: Options | None = None, connection: Any = None) -> None:
-        self.app, self.declared, self.connection = app, declared, connection
-        self.options = options or declared.options
-        update_wrapper(self, declared.function)
-
-    @property
-    def name(self) -> str:
-        """The `type` of its jobs."""
-        return self.declared.name
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Just call the function."""
-        return self.declared.function(*args, **kwargs)  # type: ignore[no-any-return]  # it is the declared one
-
-    def using(self, *, connection: Any = None, **options: Any) -> Task[P, R]:
-        """The same task with other options: queue, priority, delay or run_at, max_attempts, unique_key, unique_for,
-        tags; and the connection whose transaction the job belongs to.
-
-        >>> app = Dibs("sqlite:///shop.db")
-        >>> @app.task
-        ... def greet(name: str) -> str: ...
-        >>> greet.using(priority=9, delay=60).enqueue(name="Ada").priority
-        9
-        """
-        return Task(self.app, self.declared, self.options.but(**options), connection or self.connection)
-
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
-        """A job to be, for `enqueue_many`."""
-        if self.connection is not None:
-            raise InvalidOption("connection", "say it once for all: app.enqueue_many(calls, connection=...)")
-        return Call(self.declared.new_job(self.options, args, kwargs))
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
-        """Add a job; if its unique key is held, the holder with `created=False`."""
-        return self.app._add(self.declared.new_job(self.options, args, kwargs), self.connection)
-
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
-        """The same for async code."""
-        return await self.app._aadd(self.declared.new_job(self.options, args, kwargs), self.connection)
-
-
-def _new_jobs(calls: Iterable[Call]) -> Iterator[NewJob]:
-    for call in calls:
-        if not isinstance(call, Call):
-            raise InvalidOption("calls", f"must be made by task.call(...), not {type(call).__name__}")
-        yield call.job
 
 
 def _checked_queues(queues: Sequence[str]) -> list[str]:

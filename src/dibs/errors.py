@@ -10,10 +10,12 @@ DibsError
 │   └── InvalidOption           priority, name, time, limit ... out of range
 ├── TaskError
 │   ├── UnknownTask             no task of that name is declared
-│   └── DuplicateTask           two tasks of one name
+│   ├── DuplicateTask           two tasks of one name
+│   └── NoCurrentJob            current_job() outside of a job
 ├── JobNotFound (LookupError)
 ├── NotRetryable                only FAILED and CANCELLED jobs can be retried by a person
 ├── UniqueKeyHeld               another job holds the unique key
+├── JoinTimeout (TimeoutError)  the job was not final in time
 ├── LeaseLost                   the job was taken over; nothing was written
 └── DatabaseError
     ├── Unreachable             no server, no route, no such host
@@ -25,6 +27,7 @@ DibsError
     ├── ForeignConnection       a caller's connection that cannot carry a job
     ├── DiskFull
     ├── DatabaseLocked          somebody else holds the write lock
+    ├── TransactionTooLong      a task held SQLite's only write lock too long; rolled back
     ├── Conflict                the database refused for now; nothing was written; may be repeated
     ├── ConnectionLost          the answer did not come
     ├── DeadlineExceeded        still not possible after the time allowed
@@ -113,6 +116,13 @@ class DuplicateTask(TaskError):
         super().__init__(f"Two tasks are named {name!r}. Give one of them another name: @app.task(name=...).")
 
 
+class NoCurrentJob(TaskError):
+    """current_job() was called where no job runs."""
+
+    def __init__(self) -> None:
+        super().__init__("No job runs here. current_job() is for the code of a task while a worker runs it.")
+
+
 class JobNotFound(DibsError, LookupError):
     """No job has this id (any more)."""
 
@@ -137,6 +147,14 @@ class UniqueKeyHeld(DibsError):
         super().__init__(
             f"Job {job_id} cannot be retried: job {holder} holds its unique key. Wait for that one or cancel it."
         )
+
+
+class JoinTimeout(DibsError, TimeoutError):
+    """The job was not final within the time that join was given."""
+
+    def __init__(self, job_id: int, state: str, timeout: float) -> None:
+        self.job_id, self.state = job_id, state
+        super().__init__(f"Job {job_id} is still {state} after {timeout:g} s. Is a worker running that knows its task?")
 
 
 class LeaseLost(DibsError):
@@ -185,6 +203,17 @@ class DiskFull(DatabaseError):
 
 class DatabaseLocked(DatabaseError):
     """Somebody else holds the write lock for too long."""
+
+
+class TransactionTooLong(DatabaseError):
+    """A task's own transaction held SQLite's only write lock for too long."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(
+            f"The transaction was open for over {seconds:g} s and was rolled back: on SQLite it keeps everybody else "
+            "from writing. Do the slow part before it, or use PostgreSQL."
+        )
 
 
 class Conflict(DatabaseError):

@@ -130,7 +130,7 @@ class Claimed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A snapshot of a job. No property does I/O; ask the app for a fresh one.
+    """A snapshot of a job. No property does I/O; `refresh` and `join` give a fresh one.
 
     >>> job = Job(id=1, type="mail", queue="default", state=JobState.PENDING)
     >>> job.state == "PENDING", job.created
@@ -157,6 +157,51 @@ class Job:
     finished_at: datetime | None = None
     created: bool = True
     failures: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+    app: Any = field(default=None, repr=False, compare=False)  # whose job it is; the methods below ask it
+
+    def refresh(self) -> Job:
+        """A fresh snapshot.
+
+        >>> from dibs import Dibs
+        >>> app = Dibs("sqlite:///shop.db")
+        >>> @app.task
+        ... def greet(name: str) -> str:
+        ...     return f"hello {name}"
+        >>> job = greet.enqueue(name="Ada")
+        >>> print(app.drain())  # doctest: +ELLIPSIS
+        claimed 1 of 1 jobs in ... s: 1 successful
+        >>> job.state.value, job.refresh().state.value
+        ('PENDING', 'SUCCESSFUL')
+        """
+        return self.app.get(self.id)  # type: ignore[no-any-return]  # a Dibs, which this layer does not know
+
+    async def arefresh(self) -> Job:
+        """The same for async code."""
+        return await self.app.aget(self.id)  # type: ignore[no-any-return]  # likewise
+
+    def join(self, timeout: float | None = None) -> Job:
+        """Wait until it is SUCCESSFUL, FAILED or CANCELLED; the last snapshot. JoinTimeout after so many seconds."""
+        return self.app.join(self.id, timeout)  # type: ignore[no-any-return]  # likewise
+
+    async def ajoin(self, timeout: float | None = None) -> Job:
+        """The same for async code."""
+        return await self.app.ajoin(self.id, timeout)  # type: ignore[no-any-return]  # likewise
+
+    def cancel(self) -> bool:
+        """Cancel it, if it is not final."""
+        return self.app.cancel(self.id)  # type: ignore[no-any-return]  # likewise
+
+    async def acancel(self) -> bool:
+        """The same for async code."""
+        return await self.app.acancel(self.id)  # type: ignore[no-any-return]  # likewise
+
+    def retry(self) -> Job:
+        """Let it run again, if it is FAILED or CANCELLED."""
+        return self.app.retry(self.id)  # type: ignore[no-any-return]  # likewise
+
+    async def aretry(self) -> Job:
+        """The same for async code."""
+        return await self.app.aretry(self.id)  # type: ignore[no-any-return]  # likewise
 
 
 def rank(priority: int, *, last_attempt: bool = False) -> int:

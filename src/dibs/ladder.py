@@ -125,18 +125,22 @@ class Ladders:
     count: int = 1
     ladders: dict[Key, Ladder] = field(default_factory=dict)
     warm: dict[Key, float] = field(default_factory=dict)
-    asked_all: int = -1  # the last tick at which every range was asked
-    looked: int = -1
+    # The last ticks at which every range was asked, and looked into. Claims with and without jobs on their last attempt
+    # are told apart, by the number of their ranges: what one has asked for, the other may not have.
+    asked_all: dict[int, int] = field(default_factory=dict)
+    looked: dict[int, int] = field(default_factory=dict)
 
     def ask(self, keys: Sequence[Key], now: float) -> list[tuple[str, int, datetime, int]]:
         """The ranges of a claim, in the order wanted, each with its place to start after; by the database's clock."""
         tick, back = int(now / TICK), 0
-        if tick == self.asked_all:
+        kind = len(keys)
+        if tick == self.asked_all.get(kind):
             keys = [key for key in keys if self.warm.get(key, -WARM) > now - WARM] or keys[:1]
         else:
-            back = look_back(self.looked, tick, self.index, self.count)
-            self.asked_all = tick
-            self.looked = tick if back else self.looked
+            back = look_back(self.looked.get(kind, -1), tick, self.index, self.count)
+            self.asked_all[kind] = tick
+            if back:
+                self.looked[kind] = tick
         return [(*key, *self._ladder(key, tick).start(tick, back)) for key in keys]
 
     def took(self, asked: Iterable[Key], read: Read) -> None:
@@ -157,14 +161,15 @@ class Ladders:
 
     def lower(self, key: Key, at: datetime) -> None:
         """A wake-up named this range."""
-        self.asked_all = -1
+        self.asked_all.clear()
         if key in self.ladders:
             self.ladders[key].lower(at)
 
     def forget(self) -> None:
         """The connection was lost, and with it what we knew."""
         self.ladders.clear()
-        self.asked_all = self.looked = -1
+        self.asked_all.clear()
+        self.looked.clear()
 
     def share(self, index: int, count: int) -> None:
         """Looks are shared among all claimers."""

@@ -56,7 +56,15 @@ class Finished:
     hook_error: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Its own transaction has settled it already, together with its effects."""
+
+    state: JobState = JobState.SUCCESSFUL
+
+
 Outcome: TypeAlias = Successful | Errored | Snoozed | Released | Finished
+"""What an attempt comes to, to be settled by the worker."""
 
 
 class Way(IntEnum):

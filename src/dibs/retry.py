@@ -21,6 +21,30 @@ FIRST, FACTOR, LONGEST = 1.0, 2.0, 3600.0
 MAX_DELAY = 366 * 86400.0
 
 
+class RetryAfter(Exception):
+    """Raised by a task: this attempt failed, try again after so many seconds.
+
+    >>> raise RetryAfter(30, "the service asks for patience")
+    Traceback (most recent call last):
+    ...
+    dibs.retry.RetryAfter: the service asks for patience
+    """
+
+    def __init__(self, seconds: float, message: str = "") -> None:
+        self.seconds = seconds
+        super().__init__(message or f"try again after {seconds:g} s")
+
+
+class Permanent(Exception):
+    """Raised by a task: it failed, and another attempt would not help.
+
+    >>> raise Permanent("the customer is gone")
+    Traceback (most recent call last):
+    ...
+    dibs.retry.Permanent: the customer is gone
+    """
+
+
 def exponential(
     first: float = FIRST,
     *,

@@ -63,14 +63,29 @@ class Options:
             known = ", ".join(field.name for field in fields(Options))
             raise InvalidOption(name, f"there is no such option; there are {known}")
         if "tags" in changes:
-            changes["tags"] = _tags(changes["tags"])
+            changes["tags"] = _texts("tags", changes["tags"])
         return replace(self, **changes)
 
 
-def _tags(tags: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(tags, str) or not isinstance(tags, Iterable):
-        raise InvalidOption("tags", f"must be a list of texts, not {tags!r}")
-    return tuple(tags)
+def _texts(option: str, texts: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise InvalidOption(option, f"must be a list of texts, not {texts!r}")
+    return tuple(texts)
+
+
+def _function(option: str, function: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    if function is not None and not callable(function):
+        raise InvalidOption(option, f"must be a function, not {function!r}")
+    return function
+
+
+def _exceptions(kinds: Sequence[type[BaseException]] | None) -> tuple[type[BaseException], ...] | None:
+    if kinds is None:
+        return None
+    listed: tuple[Any, ...] = (kinds,) if isinstance(kinds, type) else tuple(kinds)
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in listed):
+        raise InvalidOption("retry_on", f"must be a list of exception classes, not {kinds!r}")
+    return listed
 
 
 def default_name(function: Callable[..., Any]) -> str:
@@ -79,6 +94,13 @@ def default_name(function: Callable[..., Any]) -> str:
     if module == "__main__":
         module = PurePath(inspect.getfile(function)).stem
     return f"{module}.{function.__qualname__}"
+
+
+class AlreadyDone:
+    """The answer of a `reconcile` hook: the work was in fact done, and this is its result. Public as `dibs.Done`."""
+
+    def __init__(self, result: Any = None) -> None:
+        self.result = result
 
 
 class Declared:
@@ -91,14 +113,20 @@ class Declared:
         name: str | None = None,
         options: Options,
         retry: Policy | float | Sequence[float] | None = None,
+        retry_on: Sequence[type[BaseException]] | None = None,
         timeout: float | None = None,
         keep: int = 7,
+        on_failure: Callable[..., Any] | None = None,
+        reconcile: Callable[..., Any] | None = None,
+        aliases: Sequence[str] = (),
         max_payload: int = MAX_BYTES,
     ) -> None:
         self.function = function
         self.name = checked_name("name", name or default_name(function))
         self.options = options
-        self.retry = policy(retry)
+        self.retry, self.retry_on = policy(retry), _exceptions(retry_on)
+        self.on_failure, self.reconcile = _function("on_failure", on_failure), _function("reconcile", reconcile)
+        self.aliases = tuple(checked_name("aliases", alias) for alias in _texts("aliases", aliases))
         self.timeout = None if timeout is None else checked_number("timeout", timeout, 0.001, 86400 * 30, whole=False)
         self.keep = int(checked_number("keep", keep, 0, 3650))
         self.max_payload = max_payload

@@ -24,7 +24,7 @@ TABLES = {
     "history": f"{JOB} state attempts max_attempts crashes finished_at expires {WORK} {MORE} result",
     "dead": f"{JOB} state attempts max_attempts crashes finished_at {WORK} unique_for {MORE} hook_error",
     "queues": "name paused",
-    "workers": "id name lease beat started_at beat_at steady_since",
+    "workers": "id name lease beat started_at beat_at steady_since asking",
     "worker_names": "id name seen_at",
     "unique_keys": "type key job until",
     "migrations": "number name applied_at",

@@ -89,7 +89,7 @@ class Population:
 
 def as_json(job: Job) -> dict[str, Any]:
     """All that a job shows, as it comes back from a file; times to the microsecond."""
-    shown = {each.name: getattr(job, each.name) for each in fields(job)}
+    shown = {each.name: getattr(job, each.name) for each in fields(job) if each.name != "app"}
     for name in MOMENTS:
         shown[name] = shown[name] and shown[name].isoformat()
     plain: dict[str, Any] = decode(encode(shown))

@@ -145,7 +145,8 @@ class Model:
             row.beat_at = moment.span
         alive = sorted(other.id for other in self.workers.values() if not other.silent(moment.after))
         index = {worker: alive.index(worker)} if row else {}
-        return Beat(index, len(alive), frozenset(lease for lease in held if not self.owns(lease)))
+        lost = frozenset(lease for lease in held if not self.owns(lease))
+        return Beat(index, len(alive), lost, silent=len(self.workers) - len(alive))
 
     def recover(
         self, judge: WorkerId | None, known: Sequence[WorkerId], silent: Sequence[tuple[WorkerId, int]], moment: Moment

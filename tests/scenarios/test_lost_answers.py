@@ -112,7 +112,10 @@ def outcomes(claimed: list[Claimed]) -> list[Settle]:
 
 async def test_a_settle_whose_answer_was_lost_counts_once(direct: Actors, proxy: Proxy, worker: Worker) -> None:
     ids = direct.add_many(4)
-    settles = outcomes((await worker.lane.turn(ASK)).claimed)
+    held = (await worker.lane.turn(ASK)).claimed
+    back = [Settle(job.lease, Back(Way.RELEASE)) for job in held]
+    worker.lane.ladders.forget()
+    settles = outcomes((await worker.lane.turn(ASK, back)).claimed)  # from here on the server knows the statement
     proxy.lose_answer()
     turn = await worker.lane.turn(ASK, settles)  # and with it the claim of the fourth
     assert proxy.spoiled == 1

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.actors import Actors, Worker
 LEASE, BEAT = 15.0, 3.0
 ME = WorkerId(7)
 HELD = [Lease(JobId(1), 11), Lease(JobId(2), 22)]
-ALIVE = Beat(alive={ME: 0}, claimers=1, lost=frozenset())
+ALIVE = Beat(alive={ME: 0}, claimers=1, lost=frozenset(), silent=1)
 FOUND = Recovered({JobId(5): WorkerId(9)}, frozenset({WorkerId(9)}))
 
 
@@ -38,6 +39,7 @@ class Database:
         self.said: list[Statement] = []
         self.within: list[float | None] = []
         self.fails: dict[str, DatabaseError] = {}
+        self.answers: dict[str, Any] = {"beat": ALIVE, "hand_back": 1, "recover": FOUND}
         self.meanwhile: Callable[[], Any] = lambda: None
 
     def run_once(self, operation: Operation[Any], *, within: float | None = None) -> Any:
@@ -47,7 +49,7 @@ class Database:
         self.meanwhile()
         if operation.name in self.fails:
             raise self.fails[operation.name]
-        return {"beat": ALIVE, "hand_back": 1, "recover": FOUND}[operation.name]
+        return self.answers[operation.name]
 
     def names(self) -> list[str]:
         return [statement.name for statement in self.said]
@@ -136,6 +138,12 @@ def test_only_a_steady_judge_recovers(
     pulse = heart.run_once()
     assert database.names() == said
     assert pulse.recovered == (FOUND if "recover" in said else NOTHING)
+
+
+def test_where_all_are_heard_there_is_nothing_to_judge(database: Database, clock: Clock) -> None:
+    database.answers["beat"] = replace(ALIVE, silent=0)
+    new_heart(database, clock, judge=True).run_once()
+    assert database.names() == ["beat"]
 
 
 # Claims in doubt

@@ -45,7 +45,7 @@ def run_on(engine: Engine, connection: Any, operation: Operation[T]) -> T:
 
 async def arun_on(engine: Engine, connection: Any, operation: Operation[T]) -> T:
     """Carry an operation over an async connection that the caller owns; a sync one will do, too."""
-    classes = _classes(connection)
+    classes = class_names(connection)
     if classes & ASYNC_SQLALCHEMY:
         result: T = await connection.run_sync(lambda bound: run_on(engine, bound, operation))
         return result
@@ -61,7 +61,7 @@ async def arun_on(engine: Engine, connection: Any, operation: Operation[T]) -> T
 
 def _sync(engine: Engine, connection: Any) -> tuple[Execute, Any]:
     """How to execute on it, and the driver's own connection below."""
-    classes = _classes(connection)
+    classes = class_names(connection)
     if "psycopg.Connection" in classes:
         _must_be(engine, "postgres", connection)
         return _psycopg(connection), connection
@@ -95,7 +95,8 @@ def _commits_by_itself(raw: Any) -> bool:
     return not raw.in_transaction and (autocommit if isinstance(autocommit, bool) else raw.isolation_level is None)
 
 
-def _classes(connection: Any) -> set[str]:
+def class_names(connection: Any) -> set[str]:
+    """What it is, without importing what it is of."""
     return {f"{cls.__module__}.{cls.__qualname__}" for cls in type(connection).__mro__}
 
 
@@ -151,6 +152,9 @@ def _django(engine: Engine, connection: Any) -> tuple[Execute, Any]:
 
     def execute(sql: str, values: Any) -> Rows:
         with connection.cursor() as cursor:
+            if not isinstance(values, dict):  # once for each of many rows
+                cursor.executemany(sql, values)
+                return []
             cursor.execute(sql, values)
             return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
 

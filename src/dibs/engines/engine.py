@@ -13,7 +13,7 @@ import weakref
 from abc import ABC, abstractmethod
 from asyncio import sleep
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ class Capabilities:
     """Real differences between engines, declared."""
 
     push_wakeups: bool  # listeners are told; else they look by themselves
+    listens: bool  # who listens hears, one way or the other; else only a look helps
     notifies: bool  # a commit can tell who changed; else the file itself shows that something did
     cursor: bool  # dead rows linger, so claims keep a cursor
     prepared: bool = True
@@ -90,6 +91,42 @@ class Session(ABC):
         """Close it; a second time does nothing."""
 
 
+class Open(ABC):
+    """A transaction that somebody else's code fills, and in which we have the last word."""
+
+    connection: Any  # the driver's own
+
+    @abstractmethod
+    def run(self, operation: Operation[T]) -> T:
+        """Carry an operation in it."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """All of it, or nothing."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Nothing of it."""
+
+
+class AsyncOpen(ABC):
+    """The same for async code."""
+
+    connection: Any
+
+    @abstractmethod
+    async def run(self, operation: Operation[T]) -> T:
+        """Carry an operation in it."""
+
+    @abstractmethod
+    async def commit(self) -> None:
+        """All of it, or nothing."""
+
+    @abstractmethod
+    async def rollback(self) -> None:
+        """Nothing of it."""
+
+
 class Engine(ABC):
     """A database that carries operations."""
 
@@ -131,7 +168,15 @@ class Engine(ABC):
         """A connection of its own, opened on first use."""
 
     @abstractmethod
-    def listen(self) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
+    def transaction(self) -> AbstractContextManager[Open]:
+        """A transaction on a connection without settings of ours; rolled back at the end if nobody has ended it."""
+
+    @abstractmethod
+    def atransaction(self) -> AbstractAsyncContextManager[AsyncOpen]:
+        """The same for async code."""
+
+    @abstractmethod
+    def listen(self, *channels: str) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
         """Hints that something happened, as they come."""
 
     @abstractmethod

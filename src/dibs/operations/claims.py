@@ -140,6 +140,20 @@ def next_due(queues: Sequence[str]) -> Conversation[float | None]:
     return None if rows[0][0] is None else float(rows[0][0])
 
 
+class Upcoming(NamedTuple):
+    """The queues that there are, and the seconds until something in them can be claimed; None when there is nothing."""
+
+    queues: list[str]
+    seconds: float | None
+
+
+@operation(reads=True)
+def upcoming(queues: Sequence[str], places: Sequence[Range] = (), *, every: bool = True) -> Conversation[Upcoming]:
+    """What to expect in these queues, and in every other one if wanted."""
+    rows = yield Statement("upcoming", queues=list(queues), every=every, places=Table(RANGES, places))
+    return Upcoming([row[0] for row in rows], min((float(row[1]) for row in rows if row[1] is not None), default=None))
+
+
 @operation(reads=True)
 def available(queues: Sequence[str], most: int) -> Conversation[int]:
     """How many jobs could be claimed now, up to `most`."""

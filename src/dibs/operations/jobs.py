@@ -263,9 +263,10 @@ def notify(channel: str, payload: str) -> Conversation[None]:
     yield Statement("notify", channel=channel, payload=payload)
 
 
-def new_job_snapshot(job: NewJob, added: Added) -> Job:
+def new_job_snapshot(job: NewJob, added: Added, app: Any = None) -> Job:
     """What `enqueue` returns for a job that is new."""
     return Job(
+        app=app,
         id=added.id,
         type=job.type,
         queue=job.queue,

@@ -23,7 +23,7 @@ class Beat:
     alive: dict[WorkerId, int]
     claimers: int
     lost: frozenset[Lease]
-    handed_back: int = 0
+    silent: int = 0  # workers that have not beaten for a lease of theirs: something for a judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ def beat(
         alive={WorkerId(row[1]): row[2] for row in rows if row[0] == "beat"},
         claimers=next(row[2] for row in rows if row[0] == "claimers"),
         lost=frozenset(Lease(JobId(row[1]), row[2]) for row in rows if row[0] == "lost"),
+        silent=next((row[2] for row in rows if row[0] == "silent"), 0),
     )
 
 

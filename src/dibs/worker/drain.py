@@ -13,16 +13,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from dibs.context import CurrentJob
 from dibs.engines.engine import Engine
 from dibs.job import Claimed, JobId, JobState, Lease, WorkerId
-from dibs.lifecycle import Back, Change, Done, Outcome, Released, Way, after
+from dibs.lifecycle import Back, Change, Committed, Done, Outcome, Released, Way, after
 from dibs.operations import claims, queues, workers
 from dibs.operations.claims import Settle, Turn
 from dibs.task import Declared
 from dibs.worker.heart import Heart, Pulse
 from dibs.worker.identity import enlist, new_name
 from dibs.worker.lane import Ask, Lane
-from dibs.worker.run import run_job
+from dibs.worker.logs import said
+from dibs.worker.progress import Progress
+from dibs.worker.run import Middleware, Runner
 from dibs.worker.threads import DaemonThreads
 
 log = logging.getLogger("dibs")
@@ -73,7 +76,8 @@ class Running:
 
     job: Claimed
     task: Declared
-    future: asyncio.Task[Outcome]
+    current: CurrentJob
+    future: asyncio.Task[Outcome | Committed]
     began: float
 
 
@@ -90,6 +94,7 @@ class Drain:
     deadline: float | None = None
     queues: Sequence[str] | None = None
     on_settled: Callable[[Claimed, Change], None] | None = None
+    middleware: Sequence[Middleware] = ()
     report: DrainReport = field(default_factory=DrainReport)
     name: str = field(default_factory=new_name)
     running: dict[JobId, Running] = field(default_factory=dict)
@@ -101,6 +106,8 @@ class Drain:
     heart: Heart = field(init=False)
     lane: Lane = field(init=False)
     threads: DaemonThreads = field(init=False)
+    progress: Progress = field(init=False)
+    runner: Runner = field(init=False)
     loop: asyncio.AbstractEventLoop = field(init=False)
     misses: int = 0
     names: list[str] = field(default_factory=list)
@@ -122,6 +129,9 @@ class Drain:
         )
         self.lane = Lane(self.engine, session, worker, self.heart.doubt)
         self.threads = DaemonThreads(self.concurrency, "dibs-job")
+        self.progress = Progress(self.engine, self.loop)
+        self.runner = Runner(self.engine, self.name, self.threads, self.progress.tell, self.middleware)
+        progress = self.loop.create_task(self.progress.run(), name="progress")
         self.heart.start()
         log.info("Worker started: %s", self.name)
         try:
@@ -129,6 +139,7 @@ class Drain:
             while await self._step():
                 pass
         finally:
+            progress.cancel()
             await self._end(worker)
             await session.aclose()
         self.report.seconds = time.monotonic() - self.began
@@ -185,18 +196,30 @@ class Drain:
             self.settles.append((job, Settle(job.lease, Back(Way.RELEASE))))
             return
         self.report.claimed += 1
-        future = self.loop.create_task(run_job(task, job, threads=self.threads, worker=self.name), name=f"job {job.id}")
-        self.running[job.id] = Running(job, task, future, time.monotonic())
+        current = self.runner.context(task, job)
+        future = self.loop.create_task(self._run(task, job, current), name=f"job {job.id}")
+        self.running[job.id] = Running(job, task, current, future, time.monotonic())
         log.info("Job %s claimed by %s", job.id, self.name)
+
+    async def _run(self, task: Declared, job: Claimed, current: CurrentJob) -> Outcome | Committed:
+        outcome = await self.runner.run(task, job, current)
+        if self.progress.pending(job.lease):
+            await self.progress.flush(job.lease)
+        return outcome
 
     def _collect(self) -> None:
         """Outcomes of jobs that have ended become settles."""
         for each in [each for each in self.running.values() if each.future.done()]:
             del self.running[each.job.id]
-            outcome: Outcome = Released() if each.future.cancelled() else each.future.result()
-            change = after(each.job, outcome, each.task.retry)
-            self.settles.append((each.job, Settle(each.job.lease, change, each.task.keep, each.job.attempts)))
-            log.info("Job %s %s in %.1fs", each.job.id, _said(change), time.monotonic() - each.began)
+            outcome = Released() if each.future.cancelled() else each.future.result()
+            if isinstance(outcome, Committed):
+                change: Change = Done(outcome.state)
+                self.lane.note([each.job.id])
+                self._tally(each.job, change)
+            else:
+                change = after(each.job, outcome, each.task.retry, has_hook=each.task.on_failure is not None)
+                self.settles.append((each.job, Settle(each.job.lease, change, each.task.keep, each.job.attempts)))
+            log.info("Job %s %s in %.1fs", each.job.id, said(change), time.monotonic() - each.began)
 
     def _count(self, job: Claimed, change: Change, turn: Turn) -> None:
         if job.id in turn.lost:
@@ -204,6 +227,11 @@ class Drain:
             return
         if job.id in turn.culprits:
             change = Done(JobState.FAILED)
+        elif job.id in turn.before:
+            change = Done(turn.before[job.id])
+        self._tally(job, change)
+
+    def _tally(self, job: Claimed, change: Change) -> None:
         match change:
             case Done(state=JobState.SUCCESSFUL):
                 self.report.successful += 1
@@ -276,6 +304,7 @@ class Drain:
 
     def _cancel_all(self) -> None:
         for each in self.running.values():
+            each.current.cancelled = True
             each.future.cancel()
 
     def _held(self) -> list[Lease]:
@@ -298,6 +327,7 @@ class Drain:
     def _drop(self, lost: frozenset[Lease]) -> None:
         for each in self.running.values():
             if each.job.lease in lost:
+                each.current.cancelled = True
                 each.future.cancel()
 
     async def _end(self, worker: WorkerId) -> None:
@@ -314,15 +344,3 @@ class Drain:
             await self.engine.arun(workers.leave([worker]))
         finally:
             await asyncio.to_thread(self.heart.stop)
-
-
-def _said(change: Change) -> str:
-    match change:
-        case Done(state=JobState.SUCCESSFUL):
-            return "completed"
-        case Done():
-            return "failed for good"
-        case Back(way=Way.RELEASE):
-            return "was handed back"
-        case Back():
-            return "failed and waits for another attempt"

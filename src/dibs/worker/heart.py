@@ -104,7 +104,8 @@ class Heart:
             )
             self.beaten_at, self.failed = now, False
             self._hand_back()
-            recovered = self.engine.run_once(workers.recover(judge=self.rows[0])) if self.judge and steady else NOTHING
+            judges = self.judge and steady and beat.silent
+            recovered = self.engine.run_once(workers.recover(judge=self.rows[0])) if judges else NOTHING
         except DibsError as error:
             self.failed = True
             return Pulse(None, error=error)

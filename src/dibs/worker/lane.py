@@ -54,7 +54,7 @@ class Lane:
     async def turn(self, ask: Ask | None, settles: Sequence[Settle] = ()) -> Turn:
         """Settle what is done, claim what is next. Waits through short outages; never loses a settle."""
         patience: Patience | None = None
-        self._note(settle.lease.job_id for settle in settles)
+        self.note(settle.lease.job_id for settle in settles)
         while True:
             want = self._want(ask) if ask else None
             events = self._events()
@@ -98,14 +98,14 @@ class Lane:
         if told:
             self.told_at = time.monotonic()
             self.events.clear()
-        self._note(job.id for job in turn.claimed)
+        self.note(job.id for job in turn.claimed)
         if want is None or not isinstance(turn.clock, datetime):
             return
         self.ahead = turn.clock.timestamp() - time.time()
         read = Read(turn.clock, want.limit, turn.picked, _last(turn.claimed), turn.paused)
         self.ladders.took([(queue, rank) for queue, rank, *_ in want.ranges], read)
 
-    def _note(self, ids: Iterable[int]) -> None:
+    def note(self, ids: Iterable[int]) -> None:
         """They changed."""
         if self.engine.can.notifies:
             self.events.update(dict.fromkeys(ids))

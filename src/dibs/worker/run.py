@@ -3,56 +3,187 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
 import time
 import traceback
-from concurrent.futures import Executor
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias
 
-from dibs.job import Claimed
-from dibs.lifecycle import Errored, Finished, Outcome, Released, Successful, failure, hook_is_spent
+from dibs.context import CurrentJob, Snooze, enter
+from dibs.engines.engine import Engine
+from dibs.job import Claimed, JobState, Lease
+from dibs.lifecycle import (
+    SUCCESS,
+    Committed,
+    Done,
+    Errored,
+    Finished,
+    Outcome,
+    Released,
+    Snoozed,
+    Successful,
+    failure,
+    hook_is_spent,
+)
+from dibs.operations import jobs
 from dibs.payload import encode
-from dibs.retry import bounded, exponential
-from dibs.task import Declared
+from dibs.retry import Permanent, RetryAfter, bounded, exponential
+from dibs.task import AlreadyDone, Declared
+from dibs.worker.threads import DaemonThreads
+from dibs.worker.transaction import JobTransaction
+
+log = logging.getLogger("dibs")
 
 LONGEST_ERROR, LONGEST_TRACEBACK = 2_000, 8_000
+UNSTOPPABLE = ". It is a thread, which nobody can stop: it goes on, and nothing that it writes is accepted"
+
+Run: TypeAlias = Callable[[], Awaitable[Any]]
+Middleware: TypeAlias = Callable[[CurrentJob, Run], Awaitable[Any]]
 
 
-async def run_job(task: Declared, job: Claimed, *, threads: Executor, worker: str) -> Outcome:
-    """The outcome of one attempt. Cancelled from outside, it was handed back: the attempt is not used."""
-    if job.finishing:
-        return Finished("its hook was tried ten times" if hook_is_spent(job) else None)
-    began = time.monotonic()
-    permanent = True  # arguments that cannot be read, or a result that cannot be stored, will not be better next time
-    try:
-        arguments = task.signature.load(job.payload)
+@dataclass(slots=True)
+class Runner:
+    """What jobs are run with."""
+
+    engine: Engine
+    worker: str
+    threads: DaemonThreads
+    tell: Callable[[Lease, bytes], None]
+    middleware: Sequence[Middleware] = field(default_factory=tuple)
+
+    def context(self, task: Declared, job: Claimed) -> CurrentJob:
+        """What the task's code sees of its job."""
+
+        def begin(current: CurrentJob, session: Any) -> JobTransaction:
+            return JobTransaction(self.engine, current, lambda: _success(task, current.result), task.keep, session)
+
+        return CurrentJob(job, self.worker, self.tell, begin)
+
+    async def run(self, task: Declared, job: Claimed, current: CurrentJob) -> Outcome | Committed:
+        """The outcome of one attempt. Cancelled from outside, it was handed back: the attempt is not used."""
+        began = time.monotonic()
         permanent = False
-        result = await _call(task, arguments, threads)
-        permanent = True
-        return Successful(None if result is None else encode(result, task.max_payload, what="result"))
-    except BaseException as error:  # user code may raise anything, sys.exit included; the worker lives on
-        if _told_to_stop():
-            return Released()
-        delay, trouble = _delay(task, job)
-        return Errored(_failure(job, error, worker, began, **trouble), permanent, delay)
+        try:
+            if job.suspect and task.reconcile is not None:
+                done = await self._reconciled(task, job)
+                if done is not None:
+                    return done
+            if job.finishing:
+                return await self._finish(task, job, current)
+            enter(current)
+            permanent = True  # arguments that cannot be read will not be better next time
+            arguments = task.signature.load(job.payload)
+            permanent = False
+            result = await self._called(task, arguments, current)
+            if current.settled:
+                return Committed()
+            permanent = True  # likewise a result that cannot be stored
+            return Successful(_success(task, result).result)
+        except BaseException as error:  # user code may raise anything, sys.exit included; the worker lives on
+            if current.settled:
+                return Committed()
+            if _told_to_stop():
+                return Released()
+            if isinstance(error, Snooze):
+                return Snoozed(error.seconds)
+            return _errored(task, job, error, self.worker, time.monotonic() - began, permanent=permanent)
+
+    async def _called(self, task: Declared, arguments: dict[str, Any], current: CurrentJob) -> Any:
+        if not self.middleware:
+            return await self._call(task, task.function, arguments)
+
+        async def innermost() -> Any:
+            return await self._call(task, task.function, arguments)
+
+        run: Run = innermost
+        for around in reversed(self.middleware):
+            run = _wrapped(around, current, run)
+        return await run()
+
+    async def _call(self, task: Declared, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        """In its own way, within its time."""
+        if inspect.iscoroutinefunction(function):
+            if task.timeout is None:
+                return await function(**arguments)
+            return await _timed(task.timeout, function(**arguments))
+        return await self._in_thread(partial(function, **arguments), task.timeout)
+
+    async def _in_thread(self, function: Callable[[], Any], timeout: float | None) -> Any:
+        future = self.threads.submit(copy_context().run, _caught, function)
+        try:
+            waiting = asyncio.wrap_future(future)
+            result, error = await (waiting if timeout is None else _timed(timeout, waiting, UNSTOPPABLE))
+        finally:
+            self.threads.abandon(future)
+        if error is not None:
+            raise error
+        return result
+
+    async def _reconciled(self, task: Declared, job: Claimed) -> Successful | None:
+        """Its last attempt left no outcome: was the work in fact done?"""
+        assert task.reconcile is not None
+        answer = await self._call(task, task.reconcile, task.signature.load(job.payload))
+        if answer is None:
+            return None
+        if not isinstance(answer, AlreadyDone):
+            raise TypeError(f"reconcile of {task.name} answered {type(answer).__name__}; say Done(result) or None")
+        log.warning("Job %s was done already: a duplicate was prevented", job.id)
+        return Successful(_success(task, answer.result).result)
+
+    async def _finish(self, task: Declared, job: Claimed, current: CurrentJob) -> Outcome | Committed:
+        """There is nothing left to try: the hook and FAILED, in one transaction."""
+        if task.on_failure is None:
+            return Finished()
+        if hook_is_spent(job):
+            return Finished("its hook was tried ten times")
+        enter(current)
+        failed = await self.engine.arun(jobs.get(job.id))
+        transaction = JobTransaction(self.engine, current, lambda: Done(JobState.FAILED), task.keep, None)
+        if inspect.iscoroutinefunction(task.on_failure):
+            async with transaction as connection:
+                await task.on_failure(failed, connection)
+        else:
+
+            def in_thread(hook: Callable[..., Any] = task.on_failure) -> None:
+                with transaction as connection:
+                    hook(failed, connection)
+
+            await self._in_thread(in_thread, task.timeout)
+        return Committed(JobState.FAILED)
 
 
-async def _call(task: Declared, arguments: dict[str, Any], threads: Executor) -> Any:
+async def _timed(seconds: float, work: Awaitable[Any], more: str = "") -> Any:
+    """Within its time by our own clock; a timeout of the task's own is told apart."""
     try:
-        async with asyncio.timeout(task.timeout) as limit:
-            if task.is_async:
-                return await task.function(**arguments)
-            return await asyncio.get_running_loop().run_in_executor(threads, _in_thread, task, arguments)
+        async with asyncio.timeout(seconds) as limit:
+            return await work
     except TimeoutError as error:
         if limit.expired():
-            raise TimeoutError(f"it ran longer than {task.timeout:g} s") from error
+            raise TimeoutError(f"it ran longer than {seconds:g} s{more}") from error
         raise
 
 
-def _in_thread(task: Declared, arguments: dict[str, Any]) -> Any:
+def _wrapped(around: Middleware, current: CurrentJob, run: Run) -> Run:
+    async def wrapped() -> Any:
+        return await around(current, run)
+
+    return wrapped
+
+
+def _caught(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """Futures do not carry every exception: StopIteration waits for ever, GeneratorExit closes those who await it."""
     try:
-        return task.function(**arguments)
-    except StopIteration as error:  # no future can carry one: it would wait for ever
-        raise RuntimeError("the task raised StopIteration") from error
+        return function(), None
+    except BaseException as error:
+        return None, error
+
+
+def _success(task: Declared, result: Any) -> Done:
+    return SUCCESS if result is None else Done(JobState.SUCCESSFUL, encode(result, task.max_payload, what="result"))
 
 
 def _told_to_stop() -> bool:
@@ -61,15 +192,26 @@ def _told_to_stop() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _delay(task: Declared, job: Claimed) -> tuple[float, dict[str, str]]:
+def _errored(
+    task: Declared, job: Claimed, error: BaseException, worker: str, seconds: float, *, permanent: bool
+) -> Errored:
+    """Whether and when to try again, and what is kept of it."""
+    permanent = permanent or isinstance(error, Permanent)
+    if task.retry_on is not None and not isinstance(error, (*task.retry_on, RetryAfter)):
+        permanent = True
+    delay, trouble = _delay(task, job, error)
+    return Errored(_failure(job, error, worker, seconds, **trouble), permanent, delay)
+
+
+def _delay(task: Declared, job: Claimed, error: BaseException) -> tuple[float, dict[str, str]]:
     """What the task's policy says; it is user code too, and where it fails the job still has its next attempt."""
     try:
-        return bounded(task.retry(job.attempts)), {}
-    except Exception as error:
-        return exponential()(job.attempts), {"retry_error": _clean(_described(error), LONGEST_ERROR)}
+        return bounded(error.seconds if isinstance(error, RetryAfter) else task.retry(job.attempts)), {}
+    except Exception as trouble:
+        return exponential()(job.attempts), {"retry_error": _clean(_described(trouble), LONGEST_ERROR)}
 
 
-def _failure(job: Claimed, error: BaseException, worker: str, began: float, **more: str) -> bytes:
+def _failure(job: Claimed, error: BaseException, worker: str, seconds: float, **more: str) -> bytes:
     text = "".join(traceback.format_exception(error))
     return encode(
         failure(
@@ -77,7 +219,7 @@ def _failure(job: Claimed, error: BaseException, worker: str, began: float, **mo
             _clean(_described(error), LONGEST_ERROR),
             traceback=_clean(text, LONGEST_TRACEBACK),
             worker=worker,
-            seconds=round(time.monotonic() - began, 6),
+            seconds=round(seconds, 6),
             **more,
         )
     )

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
 from queue import SimpleQueue
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
-Call = Callable[[], None]
+Call = tuple[Future[Any], Callable[[], Any]]
 
 
 class DaemonThreads(Executor):
@@ -23,15 +23,22 @@ class DaemonThreads(Executor):
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._started = 0
+        self._abandoned: set[Future[Any]] = set()
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call it in the next thread that is free. From one thread only."""
         future: Future[T] = Future()
-        self._calls.put(partial(_call, future, partial(function, *args, **kwargs)))
+        self._calls.put((future, partial(function, *args, **kwargs)))
         if not self._idle.acquire(blocking=False) and self._started < self.most:
             self._started += 1
             threading.Thread(target=self._work, name=f"{self.name}-{self._started}", daemon=True).start()
         return future
+
+    def abandon(self, future: Future[Any]) -> None:
+        """Nobody waits for this one any more: if it runs, another thread may take its place until it ends."""
+        if not future.cancel() and not future.done():
+            self._abandoned.add(future)
+            self.most += 1
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
         """Let the threads end when they have done what was submitted; nobody waits for them."""
@@ -40,12 +47,18 @@ class DaemonThreads(Executor):
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
-            call()
-            del call  # or an idle thread would keep the job's arguments
+            future, function = call
+            _call(future, function)
+            replaced = future in self._abandoned
+            self._abandoned.discard(future)
+            del call, future, function  # or an idle thread would keep the job's arguments
+            if replaced:
+                self.most, self._started = self.most - 1, self._started - 1
+                return
             self._idle.release()
 
 
-def _call(future: Future[T], function: Callable[[], T]) -> None:
+def _call(future: Future[Any], function: Callable[[], Any]) -> None:
     if future.set_running_or_notify_cancel():
         try:
             future.set_result(function())

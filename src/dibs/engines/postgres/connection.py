@@ -80,6 +80,9 @@ class PatientAsyncConnection(AsyncConnection[Any]):
         return await super().wait(_bounded(gen, self.patience), *args, **kwargs)
 
 
+C = TypeVar("C", PatientConnection, PatientAsyncConnection)
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """Where to connect, and how."""
@@ -119,30 +122,37 @@ class Server:
             "prepare_threshold": None if pooled else 0,
         }
 
-    def connect(self, *, pooled: bool, patience: float) -> PatientConnection:
-        """A sync connection."""
+    def connect(self, *, pooled: bool, patience: float, plain: bool = False) -> PatientConnection:
+        """A sync connection, ready for our statements, or plain for those of others."""
         try:
             raw = PatientConnection.connect(self.url, **self.settings(pooled, patience))
         except psycopg.Error as error:
             raise translate_connect(error, self.where) from error
-        return _ready(raw, patience)
+        raw.patience = patience
+        return raw if plain else _ready(raw)
 
-    async def aconnect(self, *, pooled: bool, patience: float) -> PatientAsyncConnection:
+    async def aconnect(self, *, pooled: bool, patience: float, plain: bool = False) -> PatientAsyncConnection:
         """An async connection."""
         try:
             raw = await PatientAsyncConnection.connect(self.url, **self.settings(pooled, patience))
         except psycopg.Error as error:
             raise translate_connect(error, self.where) from error
-        return _ready(raw, patience)
+        raw.patience = patience
+        return raw if plain else _ready(raw)
 
 
-def _ready(raw: T, patience: float) -> T:
-    raw.patience = patience  # type: ignore[attr-defined]  # one of the two classes above
-    for name in ("json", "jsonb"):
-        raw.adapters.register_loader(name, RawText)  # type: ignore[attr-defined]  # one of the two classes above
-    raw.adapters.register_loader("jsonb", RawBinary)  # type: ignore[attr-defined]  # one of the two classes above
-    raw.hand = raw.cursor(binary=True)  # type: ignore[attr-defined]  # one of the two classes above
+def _ready(raw: C) -> C:
+    taught(raw)
+    raw.hand = raw.cursor(binary=True)
     return raw
+
+
+def taught(those: T) -> T:
+    """Our own way to read JSON, for a connection or for one cursor only."""
+    for name in ("json", "jsonb"):
+        those.adapters.register_loader(name, RawText)  # type: ignore[attr-defined]  # of either kind
+    those.adapters.register_loader("jsonb", RawBinary)  # type: ignore[attr-defined]  # of either kind
+    return those
 
 
 def has_rows(cursor: Any) -> bool:

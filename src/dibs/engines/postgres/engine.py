@@ -10,7 +10,7 @@ import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 
@@ -19,19 +19,21 @@ from dibs.engines.engine import DEADLINE, Capabilities, Engine, Hint, Session, m
 from dibs.engines.postgres.connection import PatientAsyncConnection, PatientConnection, Server, acarry, carry
 from dibs.engines.postgres.dialect import PostgresDialect
 from dibs.engines.postgres.errors import translate
+from dibs.engines.postgres.transaction import PostgresAsyncOpen, PostgresOpen
 from dibs.engines.postgres.wakeups import hints
 from dibs.errors import ConfigError, NotMigrated
 from dibs.operations.operation import Operation
 
 T = TypeVar("T")
+Loops: TypeAlias = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[PatientAsyncConnection]]
 C = TypeVar("C", PatientConnection, PatientAsyncConnection)
 
 # A turn needs a fresh snapshot for each statement; compiling a look-up takes longer than running it.
 SETTINGS = "set default_transaction_isolation to 'read committed'; set jit = off"
 IDLE = 8  # connections kept for reuse
-DIRECT = Capabilities(push_wakeups=True, notifies=True, cursor=True)
-POOLED = Capabilities(push_wakeups=False, notifies=True, cursor=True, prepared=False)
-POOLED_BUT_LISTENING = replace(POOLED, push_wakeups=True)
+DIRECT = Capabilities(push_wakeups=True, listens=True, notifies=True, cursor=True)
+POOLED = Capabilities(push_wakeups=False, listens=False, notifies=True, cursor=True, prepared=False)
+POOLED_BUT_LISTENING = replace(POOLED, push_wakeups=True, listens=True)
 SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
@@ -162,14 +164,54 @@ class PostgresEngine(Engine):
             else translated
         )
 
+    @contextmanager
+    def transaction(self) -> Iterator[PostgresOpen]:
+        """On a connection that has none of our settings."""
+        raw = self._take(self._plain) or self.server.connect(
+            pooled=bool(self.pooled), patience=self.deadline, plain=True
+        )
+        try:
+            opened = PostgresOpen(raw, self.dialect, self.deadline, self.server.where)
+            try:
+                yield opened
+            finally:
+                opened.end()
+        finally:
+            with self._lock:
+                if sound(raw):
+                    self._plain.append(raw)
+                else:
+                    never_mind(raw)
+
     @asynccontextmanager
-    async def listen(self) -> AsyncIterator[AsyncIterator[Hint]]:
+    async def atransaction(self) -> AsyncIterator[PostgresAsyncOpen]:
+        """The same for the running event loop."""
+        idle = self._plain_loops.setdefault(asyncio.get_running_loop(), [])
+        raw = self._take(idle) or await self.server.aconnect(
+            pooled=bool(self.pooled), patience=self.deadline, plain=True
+        )
+        try:
+            opened = PostgresAsyncOpen(raw, self.dialect, self.deadline, self.server.where)
+            await opened.begin()
+            try:
+                yield opened
+            finally:
+                await opened.end()
+        finally:
+            if sound(raw):
+                idle.append(raw)
+            else:
+                never_mind(raw)
+
+    @asynccontextmanager
+    async def listen(self, *channels: str) -> AsyncIterator[AsyncIterator[Hint]]:
         """Notifications, on a connection of their own that is never in a transaction."""
         server = self.listener or self.server
         raw = await server.aconnect(pooled=False, patience=self.deadline)
         try:
-            await raw.execute("listen dibs_wake")
-            await raw.execute("listen job_events")
+            for channel in channels or ("dibs_wake", "job_events"):
+                await raw.execute(f'listen "{channel}"')
+            raw.patience = float("inf")  # there may be nothing to hear for long
             yield hints(raw)
         finally:
             await raw.close()
@@ -215,13 +257,15 @@ class PostgresEngine(Engine):
     def close(self) -> None:
         """Close the idle connections of sync code."""
         with self._lock:
-            for raw in self._idle:
+            for raw in (*self._idle, *self._plain):
                 raw.close()
             self._idle.clear()
+            self._plain.clear()
 
     async def aclose(self) -> None:
         """Close the idle connections of this event loop, and those of sync code."""
-        for raw in self._loops.pop(asyncio.get_running_loop(), []):
+        loop = asyncio.get_running_loop()
+        for raw in (*self._loops.pop(loop, []), *self._plain_loops.pop(loop, [])):
             await raw.close()
         self.close()
 
@@ -232,16 +276,16 @@ class PostgresEngine(Engine):
         """Nothing was changed."""
 
     def _after_fork(self) -> None:
-        never_close((self._idle, dict(self._loops)))
+        never_close((self._idle, self._plain, dict(self._loops), dict(self._plain_loops)))
         self._clean()
 
     def _clean(self) -> None:
         self._lock = threading.Lock()
         self._checked = False
         self._idle: list[PatientConnection] = []
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[PatientAsyncConnection]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._plain: list[PatientConnection] = []  # for transactions of tasks
+        self._loops: Loops = weakref.WeakKeyDictionary()
+        self._plain_loops: Loops = weakref.WeakKeyDictionary()
 
 
 class PostgresSession(Session):

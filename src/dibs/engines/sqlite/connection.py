@@ -95,13 +95,13 @@ class SqliteConnection:
     @contextmanager
     def writing(self, within: float | None = None) -> Iterator[Any]:
         """A write transaction: begun with a fair, jittered retry, committed or rolled back."""
-        self._begin(within)
+        self.begin(within)
         before = self.raw.total_changes
         try:
             yield self.raw
             self.raw.execute("commit")
         except BaseException:
-            self._roll_back()
+            self.roll_back()
             raise
         self._mind_wal(self.raw.total_changes - before)
 
@@ -132,9 +132,9 @@ class SqliteConnection:
         try:
             yield
         finally:
-            self._roll_back()
+            self.roll_back()
 
-    def _begin(self, within: float | None = None) -> None:
+    def begin(self, within: float | None = None) -> None:
         """Short random pauses are fair; with SQLite's own busy timeout some processes get nothing for seconds."""
         until, ceiling = time.monotonic() + (within or self.deadline), FIRST_PAUSE
         while True:
@@ -147,7 +147,8 @@ class SqliteConnection:
             time.sleep(random.uniform(0.2, 1.0) * ceiling)
             ceiling = min(ceiling * FACTOR, LONGEST_PAUSE)
 
-    def _roll_back(self) -> None:
+    def roll_back(self) -> None:
+        """End the transaction, if there is one."""
         if self.raw.in_transaction:
             self.raw.execute("rollback")
 
@@ -161,7 +162,7 @@ class SqliteConnection:
 
     def checkpoint(self) -> None:
         """Where SQLite's own checkpoint is not safe beside a writer, ours keeps writers out by the write lock."""
-        self._begin()
+        self.begin()
         try:
             helper = connect(self.place)
             try:
@@ -169,7 +170,7 @@ class SqliteConnection:
             finally:
                 helper.close()
         finally:
-            self._roll_back()
+            self.roll_back()
 
 
 def _open(place: Place) -> Any:

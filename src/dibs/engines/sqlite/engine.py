@@ -7,9 +7,11 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from itertools import count
 from types import ModuleType
 from typing import TypeVar
 
@@ -17,6 +19,7 @@ from dibs.engines import migrate
 from dibs.engines.engine import DEADLINE, Capabilities, Engine, Hint, Session, mind_forks, never_close
 from dibs.engines.sqlite.connection import Place, SqliteConnection, check_path
 from dibs.engines.sqlite.dialect import SqliteDialect
+from dibs.engines.sqlite.transaction import SqliteAsyncOpen, SqliteOpen
 from dibs.engines.sqlite.wakeups import Watch
 from dibs.operations.operation import Operation
 
@@ -27,12 +30,14 @@ class SqliteEngine(Engine):
     """Jobs in a SQLite file. It migrates itself on first use."""
 
     name = "sqlite"
-    can = Capabilities(push_wakeups=False, notifies=False, cursor=False)
+    can = Capabilities(push_wakeups=False, listens=True, notifies=False, cursor=False)
     schema = "main"
     _ready: bool
     _connections: dict[str, SqliteConnection]
     _threads: dict[str, ThreadPoolExecutor]
     _watches: weakref.WeakSet[Watch]
+    _free_roles: list[str]
+    _role_numbers: count[int]
 
     def __init__(
         self,
@@ -93,8 +98,41 @@ class SqliteEngine(Engine):
             future = asyncio.get_running_loop().run_in_executor(self._threads[role], act)
         return await future
 
+    @contextmanager
+    def transaction(self) -> Iterator[SqliteOpen]:
+        """On a connection of its own for the time being."""
+        role = self._take_role()
+        try:
+            opened = SqliteOpen(self.connection(role))
+            try:
+                yield opened
+            finally:
+                opened.end()
+        finally:
+            self._free_roles.append(role)
+
     @asynccontextmanager
-    async def listen(self) -> AsyncIterator[AsyncIterator[Hint]]:
+    async def atransaction(self) -> AsyncIterator[SqliteAsyncOpen]:
+        """The same, on a thread of its own."""
+        role = self._take_role()
+        in_thread = partial(self.in_thread, role)
+        try:
+            opened = await in_thread(lambda: SqliteOpen(self.connection(role)))
+            try:
+                yield SqliteAsyncOpen(opened, in_thread)
+            finally:
+                await in_thread(opened.end)
+        finally:
+            self._free_roles.append(role)
+
+    def _take_role(self) -> str:
+        try:
+            return self._free_roles.pop()
+        except IndexError:
+            return f"task-{next(self._role_numbers)}"
+
+    @asynccontextmanager
+    async def listen(self, *channels: str) -> AsyncIterator[AsyncIterator[Hint]]:
         """A hint whenever another connection has committed."""
         watch = Watch(self.place, self._lock)
         self._watches.add(watch)
@@ -180,6 +218,7 @@ class SqliteEngine(Engine):
         self._lock = threading.RLock()
         self._ready, self._connections, self._threads = False, {}, {}
         self._watches = weakref.WeakSet()
+        self._free_roles, self._role_numbers = [], count()
 
 
 class SqliteSession(Session):

@@ -25,6 +25,9 @@ select 'beat', m.id, (select count(*) from claimers c where c.id < m.id) from mi
 union all
 select 'claimers', null, count(*) from claimers
 union all
+select 'silent', null, count(*) from dibs.workers w
+where abs(extract(epoch from clock_timestamp() - w.beat_at)) > w.lease and w.id <> all (:workers::bigint[])
+union all
 select 'lost', h.id, h.token from unnest(:held_id::bigint[], :held_token::bigint[]) h(id, token)
 where not exists (select from dibs.jobs j where j.id = any (array[h.id]) and j.token = h.token and j.held);
 

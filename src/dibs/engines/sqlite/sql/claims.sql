@@ -128,3 +128,21 @@ select max(min(due) - (select now from dibs.clock), 0) / 1e6 from (
   select (select min(j.run_at) from dibs.jobs j indexed by dibs.claim_order where j.queue = q.value and j.rank = r.rank and j.held = 0) as due
   from json_each(:queues) q cross join ranks r
   where not exists (select 1 from dibs.queues p where p.name = q.value and p.paused));
+
+-- name: upcoming
+-- The queues that there are (or only those named), each with the seconds until its next job can be claimed, or null.
+with recursive ranks (rank) as (values (0) union all select rank + 1 from ranks where rank < 29),
+found (queue) as (
+  select min(queue) from dibs.jobs where held = 0 and :every
+  union all
+  select (select min(j.queue) from dibs.jobs j where j.held = 0 and j.queue > f.queue) from found f where f.queue is not null),
+names (queue) as (
+  select queue from found where queue is not null
+  union select name from dibs.queues where :every
+  union select value from json_each(:queues))
+select n.queue, (
+  select (min(due) - (select now from dibs.clock)) / 1e6 from (
+    select (select min(j.run_at) from dibs.jobs j indexed by dibs.claim_order where j.queue = n.queue and j.rank = r.rank and j.held = 0) as due
+    from ranks r)
+  where not exists (select 1 from dibs.queues p where p.name = n.queue and p.paused))
+from names n order by 1;

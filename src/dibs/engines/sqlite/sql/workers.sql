@@ -16,6 +16,7 @@ select 'beat', m.id, (
   select count(*) from dibs.workers a, dibs.clock c where a.id < m.id and a.asking and abs(c.now - a.beat_at) <= a.lease * 1000000)
 from dibs.workers m where m.id in (select value from json_each(:workers));
 select 'claimers', null, count(*) from dibs.workers a, dibs.clock c where a.asking and abs(c.now - a.beat_at) <= a.lease * 1000000;
+select 'silent', null, count(*) from dibs.workers a, dibs.clock c where abs(c.now - a.beat_at) > a.lease * 1000000;
 select 'lost', json_extract(h.value, '$[0]'), json_extract(h.value, '$[1]') from json_each(:held) h
 where not exists (
   select 1 from dibs.jobs j where j.id = json_extract(h.value, '$[0]') and j.token = json_extract(h.value, '$[1]') and j.held = 1);

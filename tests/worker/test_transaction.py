@@ -1,0 +1,314 @@
+"""A job's own transaction: its effects and its last state commit together, fenced, or not at all."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from dibs import Dibs, JobState, Task, current_job
+from dibs.engines.sqlite import transaction as sqlite_transaction
+from dibs.errors import ConnectionLost, LeaseLost, NoCurrentJob
+from tests.actors import Actors
+from tests.apps import can_write_at_once, on_postgres, on_sqlite
+
+KINDS = ["sync", "async"]
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Dibs]:
+    app = Dibs(url, lease=4.0, beat=0.1)
+    actors = Actors(app.engine)
+    actors.sql("create table effects (n integer)")
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def actors(app: Dibs) -> Actors:
+    return Actors(app.engine)
+
+
+def effects(actors: Actors) -> list[int]:
+    return sorted(row[0] for row in actors.sql("select n from effects"))
+
+
+def writer(app: Dibs, kind: str, **options: Any) -> Task[..., Any]:
+    """A task that writes a number, and does as it is told inside and after the transaction."""
+    mark = "?" if app.engine.name == "sqlite" else "%s"
+    insert = f"insert into effects values ({mark})"
+
+    @app.task(name="sync", **options)
+    def sync(n: int, error: str = "", after: str = "") -> str:
+        with current_job().transaction() as connection:
+            connection.execute(insert, [n])
+            current_job().result = {"wrote": n}
+            if error:
+                raise ValueError(error)
+        if after:
+            raise ValueError(after)
+        return "not this"
+
+    @app.task(name="async", **options)
+    async def asynchronous(n: int, error: str = "", after: str = "") -> str:
+        async with current_job().transaction() as connection:
+            await connection.execute(insert, [n])
+            current_job().result = {"wrote": n}
+            if error:
+                raise ValueError(error)
+        if after:
+            raise ValueError(after)
+        return "not this"
+
+    return sync if kind == "sync" else asynchronous
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_effects_and_success_commit_together(app: Dibs, actors: Actors, kind: str) -> None:
+    job = writer(app, kind).enqueue(n=1)
+    report = app.drain()
+    assert (report.successful, effects(actors)) == (1, [1])
+    done = job.refresh()
+    assert (done.state, done.result) == (JobState.SUCCESSFUL, {"wrote": 1})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_body_that_raises_leaves_nothing(app: Dibs, actors: Actors, kind: str, url: str) -> None:
+    job = writer(app, kind, max_attempts=1).enqueue(n=1, error="no")
+    report = app.drain()
+    assert (report.failed, effects(actors), job.refresh().error) == (1, [], "ValueError: no")
+    assert can_write_at_once(url)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_comes_after_the_commit_changes_nothing(app: Dibs, actors: Actors, kind: str) -> None:
+    job = writer(app, kind).enqueue(n=1, after="too late")
+    assert app.drain().successful == 1
+    assert (job.refresh().state, effects(actors)) == (JobState.SUCCESSFUL, [1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_attempt_has_one(app: Dibs, actors: Actors, kind: str) -> None:
+    def twice() -> None:
+        for _ in range(2):
+            with current_job().transaction() as connection:
+                connection.execute("insert into effects values (7)")
+
+    async def twice_too() -> None:
+        for _ in range(2):
+            async with current_job().transaction() as connection:
+                await connection.execute("insert into effects values (7)")
+
+    task = app.task(name="twice")(twice if kind == "sync" else twice_too)
+    job = task.enqueue()
+    app.drain()
+    assert (job.refresh().state, effects(actors)) == (JobState.SUCCESSFUL, [7])
+    with pytest.raises(NoCurrentJob, match="No job runs here"):
+        current_job()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_late_owner_cannot_write(app: Dibs, actors: Actors, kind: str) -> None:
+    """The job is cancelled, by its own code through another connection, before it settles."""
+    refused: list[str] = []
+
+    def late() -> None:
+        try:
+            actors.engine.run(_cancel(current_job().id))
+            with current_job().transaction() as connection:
+                connection.execute("insert into effects values (1)")
+        except LeaseLost as error:
+            refused.append(str(error))
+
+    async def late_too() -> None:
+        try:
+            await actors.engine.arun(_cancel(current_job().id))
+            async with current_job().transaction() as connection:
+                await connection.execute("insert into effects values (1)")
+        except LeaseLost as error:
+            refused.append(str(error))
+
+    job = app.task(name="late")(late if kind == "sync" else late_too).enqueue()
+    app.drain()
+    assert (effects(actors), job.refresh().state) == ([], JobState.CANCELLED)
+    assert refused == [f"Job {job.id} is no longer ours: it was taken over or cancelled. Nothing was written."]
+
+
+def _cancel(job_id: int) -> Any:
+    from dibs.operations import jobs
+
+    return jobs.cancel([job_id])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_commit_whose_answer_is_lost_counts_once(
+    app: Dibs, actors: Actors, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attempt fails for now; its settle names the same lease, and learns that the job is done."""
+    from dibs.engines.postgres.transaction import PostgresAsyncOpen, PostgresOpen
+    from dibs.engines.sqlite.transaction import SqliteOpen
+
+    def cut(commit: Any) -> Any:
+        def lost(self: Any) -> None:
+            commit(self)
+            raise ConnectionLost("cut off")
+
+        return lost
+
+    async def lost_too(self: PostgresAsyncOpen) -> None:
+        await commit_too(self)
+        raise ConnectionLost("cut off")
+
+    commit_too = PostgresAsyncOpen.commit
+    monkeypatch.setattr(SqliteOpen, "commit", cut(SqliteOpen.commit))
+    monkeypatch.setattr(PostgresOpen, "commit", cut(PostgresOpen.commit))
+    monkeypatch.setattr(PostgresAsyncOpen, "commit", lost_too)
+    job = writer(app, kind).enqueue(n=1)
+    report = app.drain()
+    assert (report.successful, report.retried, effects(actors)) == (1, 0, [1])
+    assert (job.refresh().state, job.refresh().attempts) == (JobState.SUCCESSFUL, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_task_that_commits_by_itself_is_told(app: Dibs, actors: Actors, kind: str) -> None:
+    """It would break the fence."""
+
+    def commits() -> None:
+        with current_job().transaction() as connection:
+            connection.execute("insert into effects values (1)")
+            connection.commit()
+
+    async def commits_too() -> None:
+        async with current_job().transaction() as connection:
+            await connection.execute("insert into effects values (1)")
+            await (connection.execute("commit") if app.engine.name == "sqlite" else connection.commit())
+
+    job = app.task(name="commits", max_attempts=1)(commits if kind == "sync" else commits_too).enqueue()
+    app.drain()
+    assert (effects(actors), job.refresh().state) == ([], JobState.FAILED)
+
+
+@on_sqlite
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_sqlite_it_may_not_keep_others_waiting(
+    app: Dibs, actors: Actors, kind: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_transaction, "HOLD_SECONDS", 0.2)
+    written = threading.Event()
+
+    def others_write() -> None:
+        other = Dibs(url)
+        other.engine.run(_cancel(999))
+        other.close()
+        written.set()
+
+    def slow() -> None:
+        with current_job().transaction() as connection:
+            connection.execute("insert into effects values (1)")
+            threading.Thread(target=others_write).start()
+            assert written.wait(30)
+            with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
+                connection.execute("insert into effects values (2)")
+
+    async def slow_too() -> None:
+        async with current_job().transaction() as connection:
+            await connection.execute("insert into effects values (1)")
+            threading.Thread(target=others_write).start()
+            assert await asyncio.to_thread(written.wait, 30)
+            with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
+                await connection.execute("insert into effects values (2)")
+
+    job = app.task(name="slow", max_attempts=1)(slow if kind == "sync" else slow_too).enqueue()
+    app.drain()
+    failed = job.refresh()
+    assert (effects(actors), failed.state) == ([], JobState.FAILED)
+    assert "TransactionTooLong: The transaction was open for over 0.2 s" in (failed.error or "")
+
+
+@on_postgres
+def test_it_is_the_drivers_own_connection(app: Dibs) -> None:
+    seen: list[Any] = []
+
+    @app.task
+    def which() -> None:
+        with current_job().transaction() as connection:
+            row = connection.execute("select '{\"a\": 1}'::jsonb, current_setting('jit')").fetchone()
+            seen.append((isinstance(connection, psycopg.Connection), row[0]))
+
+    which.enqueue()
+    app.drain()
+    assert seen == [(True, {"a": 1})]  # JSON as psycopg reads it, not as we do
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_connections_are_used_again_and_not_more_than_needed(app: Dibs, actors: Actors, kind: str) -> None:
+    task = writer(app, kind)
+    app.enqueue_many(task.call(n=n) for n in range(30))
+    assert app.drain(concurrency=3).successful == 30
+    assert effects(actors) == list(range(30))
+
+
+# Joining a transaction of one's own
+
+
+def test_what_cannot_be_joined_is_named(app: Dibs, actors: Actors) -> None:
+    @app.task(max_attempts=1)
+    def joins() -> None:
+        with current_job().transaction("something"):
+            pass
+
+    job = joins.enqueue()
+    app.drain()
+    assert "ForeignConnection: transaction() can join a SQLAlchemy session or Django's connection" in (
+        job.refresh().error or ""
+    )
+
+
+@pytest.mark.parametrize("outcome", ["commits", "raises"])
+def test_a_sqlalchemy_session_is_joined(app: Dibs, actors: Actors, url: str, outcome: str) -> None:
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    from sqlalchemy.orm import Session
+
+    engine = sqlalchemy.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+
+    @app.task(max_attempts=1)
+    def joins() -> None:
+        with Session(engine) as session, current_job().transaction(session) as same:
+            assert same is session
+            session.execute(sqlalchemy.text("insert into effects values (5)"))
+            current_job().result = "joined"
+            if outcome == "raises":
+                raise ValueError("no")
+
+    job = joins.enqueue()
+    app.drain()
+    engine.dispose()
+    done = job.refresh()
+    if outcome == "commits":
+        assert (done.state, done.result, effects(actors)) == (JobState.SUCCESSFUL, "joined", [5])
+    else:
+        assert (done.state, effects(actors)) == (JobState.FAILED, [])
+
+
+@on_postgres
+async def test_an_async_sqlalchemy_session_is_joined(url: str) -> None:
+    from sqlalchemy import text
+    from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+    app, engine = Dibs(url), create_async_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    await asyncio.to_thread(Actors(app.engine).sql, "create table effects (n integer)")
+
+    @app.task
+    async def joins() -> None:
+        async with AsyncSession(engine) as session, current_job().transaction(session):
+            await session.execute(text("insert into effects values (5)"))
+
+    job = await joins.aenqueue()
+    assert (await app.adrain()).successful == 1
+    assert (await job.arefresh()).state == "SUCCESSFUL"
+    assert await asyncio.to_thread(effects, Actors(app.engine)) == [5]
+    await engine.dispose()
+    await app.aclose()

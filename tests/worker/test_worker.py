@@ -1,0 +1,505 @@
+"""A worker inside a process: what it claims, runs, hands back and survives."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from dibs import Dibs, JobState, current_job
+from dibs.errors import ConfigError, InvalidOption, NotMigrated, Unreachable
+from dibs.operations import queues, workers
+from dibs.worker import wakeups
+from dibs.worker.worker import Worker
+from tests.actors import Actors
+from tests.apps import on_postgres
+from tests.servers.fixtures import FreshDatabase
+from tests.worker.sessions import make_faulty
+
+PATIENCE = 30.0
+LEASE, BEAT = 4.0, 0.1
+
+
+@pytest.fixture
+async def app(url: str) -> AsyncIterator[Dibs]:
+    app = Dibs(url, lease=LEASE, beat=BEAT)
+    yield app
+    await app.aclose()
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    """Go on as soon as it has happened."""
+    async with asyncio.timeout(PATIENCE):
+        while not happened():  # noqa: ASYNC110  # what is waited for has no event
+            await asyncio.sleep(0.005)
+
+
+async def states(app: Dibs, *ids: int) -> list[str]:
+    return [(await app.aget(job_id)).state.value for job_id in ids]
+
+
+@asynccontextmanager
+async def at_work(app: Dibs, **options: Any) -> AsyncIterator[Worker]:
+    async with asyncio.timeout(2 * PATIENCE), app.running(**options) as worker:
+        yield worker
+
+
+async def sql(app: Dibs, text: str) -> Any:
+    return await asyncio.to_thread(Actors(app.engine).sql, text)
+
+
+# Working
+
+
+async def test_it_runs_what_waits_and_what_comes(app: Dibs) -> None:
+    @app.task
+    async def double(n: int) -> int:
+        return 2 * n
+
+    before = await double.aenqueue(n=1)
+    async with at_work(app):
+        assert (await before.ajoin(PATIENCE)).result == 2
+        assert (await (await double.aenqueue(n=2)).ajoin(PATIENCE)).result == 4
+
+
+async def test_many_jobs_are_run_once_each(app: Dibs) -> None:
+    ran: list[int] = []
+
+    @app.task
+    async def note(n: int) -> None:
+        ran.append(n)
+
+    await app.aenqueue_many(note.call(n=n) for n in range(2000))
+    async with at_work(app) as worker:
+        await until(lambda: worker.stats.successful >= 2000)
+    assert sorted(ran) == list(range(2000))
+    assert worker.stats.refused == worker.stats.released == 0
+
+
+async def test_two_workers_share_the_jobs(app: Dibs, url: str) -> None:
+    ran: list[int] = []
+    other = Dibs(url, lease=LEASE, beat=BEAT)
+    for each in (app, other):
+
+        @each.task(name="note")
+        async def note(n: int) -> None:
+            ran.append(n)
+            await asyncio.sleep(0.01)
+
+    await app.aenqueue_many(app_task(app, "note").call(n=n) for n in range(300))
+    async with at_work(app) as one, at_work(other) as two:
+        await until(lambda: len(ran) >= 300)
+    assert sorted(ran) == list(range(300))
+    assert min(one.stats.claimed, two.stats.claimed) > 0
+    await other.aclose()
+
+
+def app_task(app: Dibs, name: str) -> Any:
+    from dibs.calls import Task
+
+    return Task(app, app.tasks[name])
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_never_more_at_once_than_said(app: Dibs, kind: str) -> None:
+    now: list[int] = [0]
+    most: list[int] = [0]
+    lock = threading.Lock()
+
+    def change(by: int) -> None:
+        with lock:
+            now[0] += by
+            most[0] = max(most[0], now[0])
+
+    def work() -> None:
+        change(1)
+        threading.Event().wait(0.002)
+        change(-1)
+
+    async def work_too() -> None:
+        change(1)
+        await asyncio.sleep(0.002)
+        change(-1)
+
+    task = app.task(name="work")(work if kind == "sync" else work_too)
+    await app.aenqueue_many(task.call() for _ in range(200))
+    async with at_work(app, concurrency=4) as worker:
+        await until(lambda: worker.stats.successful >= 200)
+    assert most[0] == 4
+
+
+async def test_jobs_due_later_are_run_when_they_are_due(app: Dibs) -> None:
+    @app.task
+    async def later() -> None: ...
+
+    async with at_work(app):
+        job = await later.using(delay=0.3).aenqueue()
+        done = await job.ajoin(PATIENCE)
+    assert done.started_at is not None
+    assert done.run_at is not None
+    assert 0 <= (done.started_at - done.run_at).total_seconds() < 2
+
+
+async def test_a_retry_is_run_by_the_same_worker(app: Dibs) -> None:
+    ran: list[int] = []
+
+    @app.task(retry=0.05, max_attempts=3)
+    async def fails() -> None:
+        ran.append(current_job().attempt)
+        if len(ran) < 3:
+            raise ValueError("no")
+
+    job = await fails.aenqueue()
+    async with at_work(app):
+        assert (await job.ajoin(PATIENCE)).state == "SUCCESSFUL"
+    assert ran == [1, 2, 3]
+
+
+async def test_jobs_on_their_last_attempt_are_run_beside_a_stream_of_others(app: Dibs) -> None:
+    """They are never held, so slots are kept for them now and then."""
+
+    enough = asyncio.Event()
+
+    @app.task
+    async def quick() -> None:
+        if not enough.is_set():
+            await asyncio.sleep(0.005)
+
+    @app.task(max_attempts=1)
+    async def only_once() -> None: ...
+
+    await app.aenqueue_many(quick.call() for _ in range(3000))
+    job = await only_once.aenqueue()
+    async with at_work(app) as worker:
+        await job.ajoin(PATIENCE)
+        assert worker.stats.successful < 2500
+        enough.set()
+
+
+async def test_queues_in_strict_order(app: Dibs) -> None:
+    ran: list[str] = []
+
+    @app.task
+    async def note(queue: str) -> None:
+        ran.append(queue)
+
+    for queue in ("low", "high"):
+        await app.aenqueue_many(note.using(queue=queue).call(queue=queue) for _ in range(100))
+    async with at_work(app, queues=["high", "low"], concurrency=1) as worker:
+        await until(lambda: worker.stats.successful >= 200)
+    # With two turns in flight one may take of the second queue while the other has all that is left of the first.
+    assert ran[:100].count("high") > 90
+
+
+async def test_queues_by_weight(app: Dibs) -> None:
+    """The larger its weight, the likelier a queue is asked first; every queue is asked."""
+    worker = Worker(app.engine, app.tasks, app.settings, queues={"often": 9, "seldom": 1})
+    orders = [tuple(worker._order()) for _ in range(1000)]
+    assert set(orders) == {("often", "seldom"), ("seldom", "often")}
+    assert 800 < orders.count(("often", "seldom")) < 980
+
+
+async def test_a_paused_queue_is_left_alone_until_resumed(app: Dibs) -> None:
+    @app.task
+    async def note() -> None: ...
+
+    await app.engine.arun(queues.pause("held up"))
+    held = await note.using(queue="held up").aenqueue()
+    other = await note.aenqueue()
+    async with at_work(app):
+        await other.ajoin(PATIENCE)
+        assert await states(app, held.id) == ["PENDING"]
+        await app.engine.arun(queues.resume("held up"))
+        await held.ajoin(PATIENCE)
+
+
+async def test_a_queue_that_nobody_declared_is_found(app: Dibs) -> None:
+    @app.task
+    async def note() -> None: ...
+
+    async with at_work(app):
+        job = await note.using(queue="found").aenqueue()
+        assert (await job.ajoin(PATIENCE)).state == "SUCCESSFUL"
+
+
+async def test_tasks_that_are_not_known_here_are_left_for_others(app: Dibs, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dibs")
+
+    @app.task
+    async def known() -> None: ...
+
+    unknown = await asyncio.to_thread(Actors(app.engine).add, "unknown")
+    job = await known.aenqueue()
+    async with at_work(app):
+        await job.ajoin(PATIENCE)
+    left = await app.aget(unknown)
+    assert (left.state, left.attempts) == (JobState.PENDING, 0)
+    assert "No task is named 'unknown' here" in caplog.text
+
+
+async def test_the_log_has_the_three_lines(app: Dibs, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dibs")
+
+    @app.task
+    async def it() -> None: ...
+
+    async with at_work(app) as worker:
+        job = await it.aenqueue()
+        await job.ajoin(PATIENCE)
+    assert f"Worker started: {worker.name}" in caplog.messages
+    assert f"Job {job.id} claimed by {worker.name}" in caplog.messages
+    assert f"Job {job.id} completed in 0.0s" in caplog.messages
+
+
+# Hints, and the looks beneath
+
+
+async def test_everything_works_though_every_hint_is_lost(app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def deaf(self: wakeups.Wakeups) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(wakeups.Wakeups, "_listen", deaf)
+
+    @app.task
+    async def it() -> None: ...
+
+    async with at_work(app):
+        await asyncio.sleep(0.05)  # it has found nothing by now, most likely; either way it must find what comes
+        for _ in range(3):
+            await (await it.aenqueue()).ajoin(PATIENCE)
+
+
+@on_postgres
+async def test_listening_begins_again_when_its_connection_breaks(app: Dibs) -> None:
+    @app.task
+    async def it() -> None: ...
+
+    listening = (
+        "select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%' and pid <> pg_backend_pid()"
+    )
+    async with at_work(app):
+        await (await it.aenqueue()).ajoin(PATIENCE)
+        for _ in range(200):
+            if await sql(app, listening):
+                break
+            await asyncio.sleep(0.01)
+        await (await it.aenqueue()).ajoin(PATIENCE)
+
+
+# Cancelling, losing, outages
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_a_job_that_is_cancelled_is_told(app: Dibs, kind: str) -> None:
+    told: list[str] = []
+    began = threading.Event()
+
+    async def waits() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            told.append(f"cancelled: {current_job().cancelled}")
+            raise
+
+    def waits_too() -> None:
+        began.set()
+        while not current_job().cancelled:
+            threading.Event().wait(0.01)
+        told.append("cancelled: True")
+
+    job = await app.task(name="waits")(waits if kind == "async" else waits_too).aenqueue()
+    async with at_work(app):
+        await until(began.is_set)
+        assert await job.acancel()
+        await until(lambda: bool(told))
+    assert told == ["cancelled: True"]
+    assert (await job.arefresh()).state == "CANCELLED"
+
+
+async def test_a_thread_that_overruns_is_replaced_and_refused(app: Dibs) -> None:
+    """Its slot is free again, and what it says in the end is not accepted."""
+    release, ended = threading.Event(), threading.Event()
+
+    @app.task(timeout=0.05, max_attempts=1)
+    def stuck() -> None:
+        release.wait(PATIENCE)
+        try:
+            with current_job().transaction():
+                pass
+        finally:
+            ended.set()
+
+    @app.task
+    def fine() -> str:
+        return "ran"
+
+    async with at_work(app, concurrency=1):
+        job = await stuck.aenqueue()
+        assert "it ran longer than 0.05 s" in ((await job.ajoin(PATIENCE)).error or "")
+        assert (await (await fine.aenqueue()).ajoin(PATIENCE)).result == "ran"
+        release.set()
+        assert await asyncio.to_thread(ended.wait, PATIENCE)
+    assert (await job.arefresh()).state == "FAILED"
+
+
+async def test_a_worker_thought_dead_goes_on_as_somebody_new(app: Dibs) -> None:
+    began = asyncio.Event()
+
+    @app.task(max_attempts=5)
+    async def waits() -> str:
+        if current_job().attempt == 1:
+            began.set()
+            await asyncio.Event().wait()
+        return "ran again"
+
+    job = await waits.aenqueue()
+    async with at_work(app) as worker:
+        await began.wait()
+        before = [lane.worker for lane in worker.lanes]
+        await app.engine.arun(workers.recover(known=before))
+        assert (await job.ajoin(PATIENCE)).result == "ran again"
+        assert [lane.worker for lane in worker.lanes] != before
+
+
+async def test_every_other_answer_is_lost(app: Dibs) -> None:
+    ran: list[int] = []
+
+    @app.task
+    async def note(n: int) -> None:
+        ran.append(n)
+
+    ids = await app.aenqueue_many(note.call(n=n) for n in range(50))
+    make_faulty(app.engine, cut_off=lambda number, turn: number % 2 == 0)
+    async with at_work(app) as worker:
+        for job_id in ids:
+            assert (await app.ajoin(job_id, PATIENCE)).state == "SUCCESSFUL"
+    assert sorted(ran) == list(range(50))
+    assert worker.stats.refused == 0
+
+
+async def test_an_outage_is_waited_out(app: Dibs) -> None:
+    @app.task
+    async def it() -> None: ...
+
+    job = await it.aenqueue()
+    make_faulty(app.engine, refuse=lambda number: Unreachable("away") if number < 5 else None)
+    async with at_work(app):
+        assert (await job.ajoin(PATIENCE)).state == "SUCCESSFUL"
+
+
+# Stopping
+
+
+async def test_what_runs_may_finish_and_what_waits_goes_back(url: str) -> None:
+    app = Dibs(url, lease=LEASE, beat=BEAT, prefetch=20, concurrency=5)
+    finish = asyncio.Event()
+
+    @app.task
+    async def slow() -> str:
+        await finish.wait()
+        return "finished"
+
+    ids = await app.aenqueue_many(slow.call() for _ in range(25))
+    async with at_work(app) as worker:
+        await until(lambda: len(worker.running) == 5 and len(worker.buffer.waiting) == 20)
+        worker.stop()
+        await until(lambda: worker.stats.released == 20)
+        waiting = [await app.aget(job_id) for job_id in ids]
+        assert (
+            sorted((job.state.value, job.attempts) for job in waiting) == [("PENDING", 0)] * 20 + [("RUNNING", 1)] * 5
+        )
+        finish.set()
+    assert worker.stats.successful == 5
+    assert await app.engine.arun(workers.list_workers()) == []
+    await app.aclose()
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_what_does_not_finish_in_time_goes_back_too(url: str, kind: str) -> None:
+    app = Dibs(url, lease=LEASE, beat=BEAT, grace=0.1)
+    began, release = threading.Event(), threading.Event()
+
+    async def endless() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    def endless_too() -> None:
+        began.set()
+        release.wait(PATIENCE)
+
+    job = await app.task(name="endless")(endless if kind == "async" else endless_too).aenqueue()
+    async with at_work(app):
+        await until(began.is_set)
+    release.set()
+    back = await job.arefresh()
+    assert (back.state, back.attempts) == (JobState.PENDING, 0)
+    await app.aclose()
+
+
+async def test_told_twice_it_stops_now(app: Dibs) -> None:
+    began = asyncio.Event()
+
+    @app.task
+    async def endless() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    job = await endless.aenqueue()
+    async with at_work(app) as worker:
+        await began.wait()
+        worker.stop()
+        worker.stop()
+    back = await job.arefresh()
+    assert (back.state, back.attempts) == (JobState.PENDING, 0)
+
+
+# Beginning
+
+
+async def test_a_database_without_tables_is_told_at_once(postgres_url: FreshDatabase) -> None:
+    app = Dibs(postgres_url("postgres18"))
+    with pytest.raises(NotMigrated, match="dibs db migrate"):
+        async with at_work(app):
+            pass
+    await app.aclose()
+
+
+@pytest.mark.parametrize(
+    "options, named",
+    [
+        ({"concurrency": 0}, "concurrency"),
+        ({"queues": []}, "queues"),
+        ({"queues": "mail"}, "queues"),
+        ({"queues": {"mail": 0}}, "queues"),
+        ({"queues": {"mail": -1}}, "queues"),
+    ],
+)
+async def test_wrong_options_are_named(app: Dibs, options: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidOption, match=named):
+        async with at_work(app, **options):
+            pass
+
+
+def test_one_worker_by_thread_at_a_time(url: str) -> None:
+    app = Dibs(url)
+    app.start()
+    try:
+        with pytest.raises(ConfigError, match="running in this process already"):
+            app.start()
+    finally:
+        app.stop()
+    app.stop()  # a second time does nothing
+    app.start()
+    app.stop()
+    app.close()
+
+
+def test_what_keeps_a_thread_from_beginning_is_raised(postgres_url: FreshDatabase) -> None:
+    app = Dibs(postgres_url("postgres18"))
+    with pytest.raises(NotMigrated):
+        app.start()
+    app.close()
