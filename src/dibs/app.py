@@ -26,7 +26,7 @@ from dibs.waiting import Wait
 from dibs.worker.drain import Drain, DrainReport
 from dibs.worker.embedded import WorkerThread
 from dibs.worker.run import Middleware
-from dibs.worker.worker import Worker
+from dibs.worker.worker import Limits, Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -234,7 +234,7 @@ class Dibs:
 
         When the block ends the worker stops politely: running jobs have the grace time to finish.
         """
-        worker = self._worker(concurrency, queues)
+        worker = self.worker(concurrency=concurrency, queues=queues)
         work = asyncio.create_task(worker.run(), name="dibs worker")
         begun = asyncio.create_task(worker.begun.wait(), name="dibs worker begins")
         try:
@@ -278,7 +278,15 @@ class Dibs:
         if thread is not None and thread.alive:
             thread.stop()
 
-    def _worker(self, concurrency: int | None, queues: Sequence[str] | Mapping[str, float] | None) -> Worker:
+    def worker(
+        self,
+        *,
+        concurrency: int | None = None,
+        queues: Sequence[str] | Mapping[str, float] | None = None,
+        max_jobs: int | None = None,
+        max_memory: int | None = None,
+    ) -> Worker:
+        """A worker that has not begun: what `dibs worker` and `running` run."""
         settings = self.settings
         if concurrency is not None:
             checked_number("concurrency", concurrency, 1, 10_000)
@@ -289,7 +297,14 @@ class Dibs:
             _checked_queues(list(queues))
         elif queues is not None:
             queues = _checked_queues(queues)
-        return Worker(self.engine, self.tasks, settings, queues=queues, middleware=self._middleware)
+        return Worker(
+            self.engine,
+            self.tasks,
+            settings,
+            queues=queues,
+            middleware=self._middleware,
+            limits=Limits(max_jobs, max_memory),
+        )
 
     def middleware(self, around: Middleware) -> Middleware:
         """Put a coroutine function around the run of every task: `async def around(job, run): return await run()`.

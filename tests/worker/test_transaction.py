@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -226,6 +227,33 @@ def test_on_sqlite_it_may_not_keep_others_waiting(
     failed = job.refresh()
     assert (effects(actors), failed.state) == ([], JobState.FAILED)
     assert "TransactionTooLong: The transaction was open for over 0.2 s" in (failed.error or "")
+
+
+async def test_who_is_cancelled_while_it_begins_leaves_no_lock(url: str) -> None:
+    """On SQLite the transaction begins on a thread, which nobody can stop: it is ended right after."""
+    app, other = Dibs(url), Dibs(url)
+    await asyncio.to_thread(Actors(app.engine).sql, "create table effects (n integer)")
+    async with app.engine.atransaction() as opened:
+        await opened.connection.execute("insert into effects values (1)")
+        begin = asyncio.create_task(_begun(other))
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+        begin.cancel()
+        await opened.commit()
+    with suppress(asyncio.CancelledError):
+        await begin
+    for _ in range(3):
+        async with other.engine.atransaction() as opened:
+            await opened.connection.execute("insert into effects values (2)")
+            await opened.commit()
+    assert await asyncio.to_thread(effects, Actors(app.engine)) == [1, 2, 2, 2]
+    await app.aclose()
+    await other.aclose()
+
+
+async def _begun(app: Dibs) -> None:
+    async with app.engine.atransaction():
+        await asyncio.Event().wait()
 
 
 @on_postgres

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import click
 
-from dibs.cli.target import load, target_argument
+from dibs.cli.target import load, queue_names, target_argument
 from dibs.config import app_path
 
 
@@ -37,14 +37,8 @@ def drain(
             f"{app_path(target)} declares no task, so there is nothing to run. "
             "Name the app, as module:attribute (like shop.jobs:app), with the modules of its tasks imported."
         )
-    report = app.drain(limit=limit, concurrency=concurrency, deadline=deadline, queues=_names(queues))
+    names = queue_names(queues)
+    if isinstance(names, Mapping):
+        raise click.BadParameter("a drain serves queues in order; weights are for workers.", param_hint="--queues")
+    report = app.drain(limit=limit, concurrency=concurrency, deadline=deadline, queues=names)
     click.echo(json.dumps(report.as_dict()) if as_json else str(report))
-
-
-def _names(text: str | None) -> Sequence[str] | None:
-    if text is None:
-        return None
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise click.BadParameter("names no queue. Leave it out to serve every queue.", param_hint="--queues")
-    return names

@@ -9,6 +9,7 @@ import click
 
 from dibs.cli.db import db
 from dibs.cli.drain import drain
+from dibs.cli.worker import worker
 from dibs.errors import DibsError
 
 
@@ -34,6 +35,7 @@ def dibs() -> None:
 
 dibs.add_command(db)
 dibs.add_command(drain)
+dibs.add_command(worker)
 
 
 def main() -> None:

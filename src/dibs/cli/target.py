@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -66,3 +66,24 @@ def _where(error: BaseException) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
     return f" ({os.path.relpath(own[-1].filename)}, line {own[-1].lineno})" if own else ""
+
+
+def queue_names(text: str | None) -> Sequence[str] | Mapping[str, float] | None:
+    """Names joined by commas, in order; or each with its weight, as in mail=3,media=1."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise click.BadParameter("names no queue. Leave it out to serve every queue.", param_hint="--queues")
+    if not any("=" in part for part in parts):
+        return parts
+    weights: dict[str, float] = {}
+    for part in parts:
+        name, _, weight = part.rpartition("=")
+        try:
+            weights[name] = float(weight)
+        except ValueError:
+            raise click.BadParameter(
+                f"{part!r} has no weight: either all have one, as in mail=3,media=1, or none.", param_hint="--queues"
+            ) from None
+    return weights

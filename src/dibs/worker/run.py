@@ -94,19 +94,21 @@ class Runner:
 
     async def _called(self, task: Declared, arguments: dict[str, Any], current: CurrentJob) -> Any:
         if not self.middleware:
-            return await self._call(task, task.function, arguments)
+            return await self._call(task, task.function, arguments, task.is_async)
 
         async def innermost() -> Any:
-            return await self._call(task, task.function, arguments)
+            return await self._call(task, task.function, arguments, task.is_async)
 
         run: Run = innermost
         for around in reversed(self.middleware):
             run = _wrapped(around, current, run)
         return await run()
 
-    async def _call(self, task: Declared, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    async def _call(
+        self, task: Declared, function: Callable[..., Any], arguments: dict[str, Any], is_async: bool
+    ) -> Any:
         """In its own way, within its time."""
-        if inspect.iscoroutinefunction(function):
+        if is_async:
             if task.timeout is None:
                 return await function(**arguments)
             return await _timed(task.timeout, function(**arguments))
@@ -126,7 +128,8 @@ class Runner:
     async def _reconciled(self, task: Declared, job: Claimed) -> Successful | None:
         """Its last attempt left no outcome: was the work in fact done?"""
         assert task.reconcile is not None
-        answer = await self._call(task, task.reconcile, task.signature.load(job.payload))
+        is_async = inspect.iscoroutinefunction(task.reconcile)
+        answer = await self._call(task, task.reconcile, task.signature.load(job.payload), is_async)
         if answer is None:
             return None
         if not isinstance(answer, AlreadyDone):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dibs.config import Settings
@@ -36,6 +37,8 @@ from dibs.worker.wakeups import Wakeups
 log = logging.getLogger("dibs")
 
 LANES = 2
+PAGE = os.sysconf("SC_PAGE_SIZE")
+FLUSH, FLUSH_AFTER = 100, 0.003  # a second turn at the same time is worth it for so many ends, or after so many seconds
 PAUSE = 0.1  # after a turn that failed although it was repeated for a while
 LAST_WORDS = 1.0  # seconds that cancelled jobs have to end
 
@@ -64,6 +67,28 @@ class Stats:
     recovered: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a worker has had enough and ends, for another to take its place."""
+
+    jobs: int | None = None
+    megabytes: int | None = None
+
+    def reached(self, stats: Stats) -> str | None:
+        """Which one, if any."""
+        if self.jobs is not None and stats.claimed >= self.jobs:
+            return f"it has run {stats.claimed:,} jobs"
+        if self.megabytes is not None and (used := memory()) > self.megabytes:
+            return f"it has grown to {used:,.0f} MB"
+        return None
+
+
+def memory() -> float:
+    """Megabytes that this process has in memory."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * PAGE / 1e6
+
+
 class Worker:
     """Claims from the queues (in strict order, by weight, or all there are), as many as it runs at once."""
 
@@ -75,6 +100,7 @@ class Worker:
         *,
         queues: Sequence[str] | Mapping[str, float] | None = None,
         middleware: Sequence[Middleware] = (),
+        limits: Limits = Limits(),  # noqa: B008  # it is frozen
     ) -> None:
         self.engine, self.tasks, self.settings, self.wanted = engine, tasks, settings, queues
         self.name, self.stats = new_name(), Stats()
@@ -84,9 +110,11 @@ class Worker:
         self.unknown: set[str] = set()
         self.buffer = Buffer(settings.concurrency, settings.prefetch)
         self.threads = DaemonThreads(settings.concurrency, "dibs-job")
-        self.middleware = middleware
+        self.middleware, self.limits = middleware, limits
+        self.enlisted: Callable[[Sequence[WorkerId]], None] = lambda rows: None
         self.stopping = self.over = False
         self.dry = False  # the last ask took all that there was
+        self.in_flight = 0  # turns
         self.lanes: list[Lane] = []
         self.signal, self.stopped, self.begun = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.overdue_check: asyncio.TimerHandle | None = None
@@ -97,6 +125,7 @@ class Worker:
         self.progress = Progress(self.engine, self.loop)
         self.runner = Runner(self.engine, self.name, self.threads, self.progress.tell, self.middleware)
         rows = [await self._enlist() for _ in range(LANES)]
+        self.enlisted(rows)
         self.heart = self._heart(rows)
         self.lanes = [Lane(self.engine, self.engine.session("lane"), row, self.heart.doubt) for row in rows]
         self.wakeups = Wakeups(
@@ -142,6 +171,8 @@ class Worker:
 
     async def _turns(self, lane: Lane) -> None:
         while not self.over or self.settles:
+            if self.in_flight and self.buffer.waiting and len(self.settles) < FLUSH:
+                await asyncio.sleep(FLUSH_AFTER)  # the other lane is under way and there is enough to do: let more end
             settles, self.settles = self.settles, []
             wish = self._wish(settling=bool(settles))
             if settles or wish:
@@ -153,6 +184,8 @@ class Worker:
     def _wish(self, *, settling: bool) -> Wish | None:
         if self.stopping or self.in_trouble or not self.names or (self.dry and not settling):
             return None
+        if self.limits.jobs is not None and self.stats.claimed >= self.limits.jobs:
+            return None
         return self.buffer.wish(time.monotonic())
 
     @property
@@ -162,6 +195,7 @@ class Worker:
 
     async def _turn(self, lane: Lane, wish: Wish | None, settles: list[tuple[Claimed, Settle]]) -> None:
         ask = wish and Ask(self._order(), wish.limit, wish.suspects, wish.at_once, tuple(self.unknown))
+        self.in_flight += 1
         try:
             turn = await lane.turn(ask, [settle for _, settle in settles])
         except DatabaseError as error:
@@ -171,6 +205,8 @@ class Worker:
                 self.buffer.came(wish, (), time.monotonic())
             await asyncio.sleep(PAUSE)
             return
+        finally:
+            self.in_flight -= 1
         for job, settle in settles:
             self._count(job, settle.change, turn)
         if wish:
@@ -240,7 +276,10 @@ class Worker:
         else:
             change = after(job, outcome, task.retry, has_hook=task.on_failure is not None)
             self.settles.append((job, Settle(job.lease, change, task.keep, job.attempts)))
-        log.info("Job %s %s in %.1fs", job.id, said(change), seconds)
+        if log.isEnabledFor(logging.INFO):
+            log.info("Job %s %s in %.1fs", job.id, said(change), seconds)
+        if self.limits.jobs is not None:
+            self._mind_limits()
         if self.buffer.waiting and not self.in_trouble:
             for ready in self.buffer.take(time.monotonic()):
                 self._start(ready)
@@ -322,7 +361,14 @@ class Worker:
             self._woken()
         if len(pulse.beat.alive) < len(self.lanes) and not self.over:
             self.loop.create_task(self._enlist_again(), name="enlist again")
+        self._mind_limits()
         self.signal.set()
+
+    def _mind_limits(self) -> None:
+        reached = None if self.stopped.is_set() else self.limits.reached(self.stats)
+        if reached:
+            log.info("Worker %s stops, to be replaced: %s", self.name, reached)
+            self.stop()
 
     def _drop(self, lost: frozenset[Lease]) -> None:
         """No longer ours: cancelled by somebody, or taken over."""
@@ -360,6 +406,7 @@ class Worker:
         for lane, row in zip(self.lanes, rows, strict=True):
             lane.worker = row
         self.heart.rows = tuple(rows)
+        self.enlisted(rows)
         self.signal.set()
 
     async def _wind_down(self) -> None:

@@ -116,14 +116,19 @@ class SqliteEngine(Engine):
         """The same, on a thread of its own."""
         role = self._take_role()
         in_thread = partial(self.in_thread, role)
+        begun: list[SqliteOpen] = []
+
+        def end() -> None:
+            for each in begun:
+                each.end()
+
         try:
-            opened = await in_thread(lambda: SqliteOpen(self.connection(role)))
-            try:
-                yield SqliteAsyncOpen(opened, in_thread)
-            finally:
-                await in_thread(opened.end)
-        finally:
-            self._free_roles.append(role)
+            await in_thread(lambda: begun.append(SqliteOpen(self.connection(role))))
+            yield SqliteAsyncOpen(begun[0], in_thread)
+        finally:  # whoever is cancelled while it begins has it ended all the same, by the same thread, right after
+            ending = asyncio.ensure_future(in_thread(end))
+            ending.add_done_callback(lambda _: self._free_roles.append(role))
+            await asyncio.shield(ending)
 
     def _take_role(self) -> str:
         try:

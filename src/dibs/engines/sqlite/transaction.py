@@ -41,13 +41,11 @@ class SqliteOpen(Open):
 
     def run(self, operation: Operation[T]) -> T:
         """Carry an operation in it."""
-        self._check()
-        return self._ours(lambda: run(self.inner.execute, self.inner.dialect.speak(operation)))
+        return self._ours(lambda: run(self.inner.execute, self.inner.dialect.speak(operation)), in_time=True)
 
     def commit(self) -> None:
         """All of it, or nothing."""
-        self._check()
-        self._ours(lambda: self.connection.execute("commit"))
+        self._ours(lambda: self.connection.execute("commit"), in_time=True)
 
     def rollback(self) -> None:
         """Nothing of it."""
@@ -62,18 +60,16 @@ class SqliteOpen(Open):
             self.connection.set_authorizer(None)
             self.inner.lock.release()
 
-    def _ours(self, act: Callable[[], T]) -> T:
+    def _ours(self, act: Callable[[], T], *, in_time: bool = False) -> T:
         with self.word:
+            if in_time and self.expired:
+                raise TransactionTooLong(self.seconds)
             self.trusted = threading.get_ident()
             try:
                 with self.inner.translated():
                     return act()
             finally:
                 self.trusted = None
-
-    def _check(self) -> None:
-        if self.expired:
-            raise TransactionTooLong(self.seconds)
 
     def _authorize(self, action: int, *_: Any) -> int:
         if self.trusted == threading.get_ident():

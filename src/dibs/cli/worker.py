@@ -1,0 +1,104 @@
+"""`dibs worker`: a supervisor and its worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+import click
+
+from dibs.app import Dibs
+from dibs.cli.logs import log_options, set_up
+from dibs.cli.target import load, queue_names, target_argument
+from dibs.config import app_path
+from dibs.job import WorkerId
+from dibs.operations import workers
+from dibs.worker.supervisor import Lifeline, Supervisor
+from dibs.worker.worker import Worker
+
+
+@click.command()
+@target_argument
+@click.option("--concurrency", type=click.IntRange(1, 10_000), help="Jobs that each process runs at once.")
+@click.option("--processes", type=click.IntRange(1, 1_000), default=1, show_default=True, help="Worker processes.")
+@click.option("--queues", help="Only these, joined by commas: in strict order, or by weight as in mail=3,media=1.")
+@click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after so many jobs.")
+@click.option("--max-memory", type=click.IntRange(1), metavar="MB", help="Replace a process that has grown over this.")
+@log_options
+def worker(
+    target: str | None,
+    concurrency: int | None,
+    processes: int,
+    queues: str | None,
+    max_jobs: int | None,
+    max_memory: int | None,
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Run jobs until told to stop. SIGTERM or Ctrl-C: what runs may finish, what has not begun goes back at once.
+
+    \b
+    Example: dibs worker shop.jobs:app --concurrency 20 --processes 2
+             dibs worker shop.jobs:app --queues mail=3,media=1
+    """
+    set_up(log_format, log_level)
+    lifeline = Lifeline.found()
+    app = load(target)
+    if not app.tasks:
+        raise click.ClickException(
+            f"{app_path(target)} declares no task, so there is nothing to run. "
+            "Name the app, as module:attribute (like shop.jobs:app), with the modules of its tasks imported."
+        )
+    names = queue_names(queues)
+    if lifeline is not None:
+        made = app.worker(concurrency=concurrency, queues=names, max_jobs=max_jobs, max_memory=max_memory)
+        run_child(app, made, lifeline)
+        return
+    app.worker(concurrency=concurrency, queues=names)  # what is wrong with the options is said here, once
+    command = [sys.executable, "-m", "dibs", *sys.argv[1:]]
+    sys.exit(Supervisor(command, processes, lambda rows: _freed(app, rows)).run())
+
+
+def run_child(app: Dibs, made: Worker, lifeline: Lifeline) -> None:
+    """Work until told to stop, or until the supervisor is gone."""
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+
+        def orphaned() -> None:
+            if lifeline.gone():
+                loop.remove_reader(lifeline.life)
+                made.stop()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, made.stop)
+        loop.add_reader(lifeline.life, orphaned)
+        made.enlisted = lifeline.enlisted
+        try:
+            await made.run()
+        finally:
+            await app.aclose()
+
+    with suppress(ImportError):
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(work())
+        _leave_now()
+    asyncio.run(work())
+    _leave_now()
+
+
+def _leave_now() -> None:
+    """A job's thread that does not end must not keep the process."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _freed(app: Dibs, rows: Sequence[WorkerId]) -> int:
+    return len(app.engine.run(workers.recover(known=rows)).jobs)
