@@ -16,7 +16,7 @@ from dibs.engines.callers import arun_on, run_on
 from dibs.engines.engine import Engine
 from dibs.engines.open import open_engine
 from dibs.errors import ConfigError, DuplicateTask, InvalidOption
-from dibs.job import Job, JobId, NewJob, checked_name, checked_number
+from dibs.job import Job, JobId, NewJob, checked_number, checked_queues
 from dibs.operations import jobs
 from dibs.operations.operation import Operation
 from dibs.retry import Policy
@@ -26,7 +26,8 @@ from dibs.waiting import Wait
 from dibs.worker.drain import Drain, DrainReport
 from dibs.worker.embedded import WorkerThread
 from dibs.worker.run import Middleware
-from dibs.worker.worker import Limits, Worker
+from dibs.worker.stats import Limits
+from dibs.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -294,9 +295,9 @@ class Dibs:
         if isinstance(queues, Mapping):
             for weight in queues.values():
                 checked_number("queues", weight, 0.001, 1_000_000, whole=False)
-            _checked_queues(list(queues))
+            checked_queues(list(queues))
         elif queues is not None:
-            queues = _checked_queues(queues)
+            queues = checked_queues(queues)
         return Worker(
             self.engine,
             self.tasks,
@@ -352,7 +353,7 @@ class Dibs:
             else int(checked_number("concurrency", concurrency, 1, 10_000)),
             limit=None if limit is None else int(checked_number("limit", limit, 0, MAX_LIMIT)),
             deadline=None if deadline is None else checked_number("deadline", deadline, 0.001, 86400, whole=False),
-            queues=None if queues is None else _checked_queues(queues),
+            queues=None if queues is None else checked_queues(queues),
             middleware=self._middleware,
         )
         try:
@@ -386,14 +387,6 @@ class Dibs:
         if connection is None:
             return await self.engine.arun(operation)
         return await arun_on(self.engine, connection, operation)
-
-
-def _checked_queues(queues: Sequence[str]) -> list[str]:
-    if isinstance(queues, str):
-        raise InvalidOption("queues", f"must be a list of names, not the text {queues!r}")
-    if not queues:
-        raise InvalidOption("queues", "names no queue; leave it out to serve every queue")
-    return [checked_name("queues", name) for name in queues]
 
 
 def _blocking(coroutine: Coroutine[Any, Any, T]) -> T:

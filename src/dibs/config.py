@@ -57,3 +57,13 @@ def database_url(given: str | None, environment: Mapping[str, str] = os.environ)
 def app_path(given: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
     """The app that a command works on: `module:attribute` or a database URL, else DIBS_APP."""
     return given or environment.get("DIBS_APP")
+
+
+def environment_with(name: str, value: str) -> dict[str, str]:
+    """The environment of a process that we start."""
+    return {**os.environ, name: value}
+
+
+def taken_from_environment(name: str) -> str | None:
+    """What whoever started us put there, for us alone: what we start ourselves does not see it."""
+    return os.environ.pop(name, None)

@@ -6,6 +6,7 @@ Pure values. How a state changes is in lifecycle.py; how a job is stored is up t
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -240,3 +241,12 @@ def checked_moment(option: str, moment: datetime) -> datetime:
     if not EARLIEST <= moment <= LATEST:
         raise InvalidOption(option, f"{moment.isoformat()} is not between 1970 and 9999")
     return moment
+
+
+def checked_queues(queues: Sequence[str]) -> list[str]:
+    """Names of queues, at least one."""
+    if isinstance(queues, str):
+        raise InvalidOption("queues", f"must be a list of names, not the text {queues!r}")
+    if not queues:
+        raise InvalidOption("queues", "names no queue; leave it out to serve every queue")
+    return [checked_name("queues", name) for name in queues]

@@ -96,6 +96,22 @@ def default_name(function: Callable[..., Any]) -> str:
     return f"{module}.{function.__qualname__}"
 
 
+def new_job(type: str, payload: bytes, options: Options) -> NewJob:
+    """A job of a task by its name, with a payload that was encoded already."""
+    return NewJob(
+        type=type,
+        payload=payload,
+        queue=options.queue,
+        priority=options.priority,
+        max_attempts=options.max_attempts,
+        delay=options.delay,
+        run_at=options.run_at,
+        tags=encode(list(options.tags), what="tags") if options.tags else None,
+        unique_key=options.unique_key,
+        unique_for=options.unique_for,
+    )
+
+
 class AlreadyDone:
     """The answer of a `reconcile` hook: the work was in fact done, and this is its result. Public as `dibs.Done`."""
 
@@ -137,18 +153,7 @@ class Declared:
     def new_job(self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         """A call as a job, checked."""
         arguments = self._bind(args, kwargs) if args else kwargs
-        return NewJob(
-            type=self.name,
-            payload=self.signature.dump(arguments, self.max_payload),
-            queue=options.queue,
-            priority=options.priority,
-            max_attempts=options.max_attempts,
-            delay=options.delay,
-            run_at=options.run_at,
-            tags=encode(list(options.tags), what="tags") if options.tags else None,
-            unique_key=options.unique_key,
-            unique_for=options.unique_for,
-        )
+        return new_job(self.name, self.signature.dump(arguments, self.max_payload), options)
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -21,9 +21,9 @@ class Shell:
     folder: Path
     environment: dict[str, str | None] = field(default_factory=lambda: {"DIBS_APP": None})
 
-    def dibs(self, *arguments: str, **environment: str) -> Result:
+    def dibs(self, *arguments: str, input: str | None = None, **environment: str) -> Result:
         """Call a command. A sentence may go wrong, but nothing is ever shown as a stack trace."""
-        result = CliRunner().invoke(dibs, arguments, env={**self.environment, **environment})
+        result = CliRunner().invoke(dibs, arguments, input=input, env={**self.environment, **environment})
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
         assert "Traceback" not in result.output
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import click
@@ -10,6 +11,7 @@ from dibs.app import Dibs
 from dibs.cli.target import load, target_argument
 from dibs.engines import migrate as migrations
 from dibs.errors import NewerDatabase
+from dibs.worker.housekeeping import Housekeeping
 
 
 @click.group()
@@ -63,6 +65,26 @@ def sql(target: str | None) -> None:
     """
     engine = load(target).engine
     click.echo(migrations.script(engine.name, engine.dialect, engine.schema), nl=False)
+
+
+@db.command()
+@target_argument
+def prune(target: str | None) -> None:
+    """Forget what is past its time, now. Workers do it by themselves every ten minutes.
+
+    \b
+    Example: dibs db prune shop.jobs:app
+    """
+    app = load(target)
+
+    async def clean() -> int:
+        try:
+            return await Housekeeping(app.engine).run_once()
+        finally:
+            await app.aclose()
+
+    asyncio.run(clean())
+    click.echo("done")
 
 
 def _status(app: Dibs) -> list[tuple[int, str, bool]]:

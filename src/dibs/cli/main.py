@@ -9,6 +9,9 @@ import click
 
 from dibs.cli.db import db
 from dibs.cli.drain import drain
+from dibs.cli.enqueue import enqueue
+from dibs.cli.jobs import jobs
+from dibs.cli.queues import queues, workers
 from dibs.cli.worker import worker
 from dibs.errors import DibsError
 
@@ -33,9 +36,8 @@ def dibs() -> None:
     """
 
 
-dibs.add_command(db)
-dibs.add_command(drain)
-dibs.add_command(worker)
+for command in (db, drain, enqueue, jobs, queues, worker, workers):
+    dibs.add_command(command)
 
 
 def main() -> None:

@@ -29,8 +29,12 @@ def load(target: str | None) -> Dibs:
     text = app_path(target)
     if text is None:
         raise click.UsageError("Which app? Say module:attribute (like shop.jobs:app), a database URL, or set DIBS_APP.")
-    if "://" in text:
-        return Dibs(text)
+    app = Dibs(text) if "://" in text else _app(text)
+    click.get_current_context().call_on_close(app.close)
+    return app
+
+
+def _app(text: str) -> Dibs:
     module_name, colon, attribute = text.partition(":")
     if not colon or not module_name or not attribute:
         raise click.UsageError(f"{text!r} is neither module:attribute (like shop.jobs:app) nor a database URL.")
@@ -42,6 +46,13 @@ def load(target: str | None) -> Dibs:
         found = f"it is a {type(app).__name__}" if hasattr(module, attribute) else "there is no such attribute"
         raise click.ClickException(f"{text} is not a Dibs app: {found}.")
     return app
+
+
+def load_and_rest(args: Sequence[str]) -> tuple[Dibs, list[str]]:
+    """The app that the first argument names, if it names one (else DIBS_APP), and the other arguments."""
+    if args and ":" in args[0]:
+        return load(args[0]), list(args[1:])
+    return load(None), list(args)
 
 
 def _imported(name: str) -> ModuleType:

@@ -45,7 +45,7 @@ def worker(
     Example: dibs worker shop.jobs:app --concurrency 20 --processes 2
              dibs worker shop.jobs:app --queues mail=3,media=1
     """
-    set_up(log_format, log_level)
+    lines = set_up(log_format, log_level)
     lifeline = Lifeline.found()
     app = load(target)
     if not app.tasks:
@@ -56,6 +56,7 @@ def worker(
     names = queue_names(queues)
     if lifeline is not None:
         made = app.worker(concurrency=concurrency, queues=names, max_jobs=max_jobs, max_memory=max_memory)
+        made.log = lines
         run_child(app, made, lifeline)
         return
     app.worker(concurrency=concurrency, queues=names)  # what is wrong with the options is said here, once

@@ -23,7 +23,7 @@ from dibs.task import Declared
 from dibs.worker.heart import Heart, Pulse
 from dibs.worker.identity import enlist, new_name
 from dibs.worker.lane import Ask, Lane
-from dibs.worker.logs import said
+from dibs.worker.logs import JobLog
 from dibs.worker.progress import Progress
 from dibs.worker.run import Middleware, Runner
 from dibs.worker.threads import DaemonThreads
@@ -95,6 +95,7 @@ class Drain:
     queues: Sequence[str] | None = None
     on_settled: Callable[[Claimed, Change], None] | None = None
     middleware: Sequence[Middleware] = ()
+    log: JobLog = field(default_factory=JobLog)
     report: DrainReport = field(default_factory=DrainReport)
     name: str = field(default_factory=new_name)
     running: dict[JobId, Running] = field(default_factory=dict)
@@ -199,7 +200,7 @@ class Drain:
         current = self.runner.context(task, job)
         future = self.loop.create_task(self._run(task, job, current), name=f"job {job.id}")
         self.running[job.id] = Running(job, task, current, future, time.monotonic())
-        log.info("Job %s claimed by %s", job.id, self.name)
+        self.log.claimed(job.id, self.name)
 
     async def _run(self, task: Declared, job: Claimed, current: CurrentJob) -> Outcome | Committed:
         outcome = await self.runner.run(task, job, current)
@@ -219,7 +220,7 @@ class Drain:
             else:
                 change = after(each.job, outcome, each.task.retry, has_hook=each.task.on_failure is not None)
                 self.settles.append((each.job, Settle(each.job.lease, change, each.task.keep, each.job.attempts)))
-            log.info("Job %s %s in %.1fs", each.job.id, said(change), time.monotonic() - each.began)
+            self.log.ended(each.job.id, change, time.monotonic() - each.began)
 
     def _count(self, job: Claimed, change: Change, turn: Turn) -> None:
         if job.id in turn.lost:

@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+
 from dibs.job import JobState
 from dibs.lifecycle import Back, Change, Done, Way
+
+log = logging.getLogger("dibs")
+
+
+class JobLog:
+    """The two lines of every job. They come by the thousand, so whoever writes the log may have a quicker way."""
+
+    def claimed(self, job: int, worker: str) -> None:
+        """It begins."""
+        log.info("Job %s claimed by %s", job, worker)
+
+    def ended(self, job: int, change: Change, seconds: float) -> None:
+        """It came to this."""
+        if log.isEnabledFor(logging.INFO):
+            log.info("Job %s %s in %.1fs", job, said(change), seconds)
+
+    def flush(self) -> None:
+        """What is still unwritten."""
 
 
 def said(change: Change) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from dibs.config import environment_with, taken_from_environment
 from dibs.errors import DibsError
 from dibs.job import WorkerId
 
@@ -136,7 +137,7 @@ class Supervisor:
             self.command,
             stdin=subprocess.DEVNULL,
             pass_fds=pipes,
-            env={**os.environ, PIPES: f"{theirs_life},{theirs_reports}"},
+            env=environment_with(PIPES, f"{theirs_life},{theirs_reports}"),
             process_group=0,  # the terminal's Ctrl-C is for us, and we pass it on
         )
         for end in pipes:
@@ -204,7 +205,7 @@ class Lifeline:
     @classmethod
     def found(cls) -> Lifeline | None:
         """If there is a supervisor; what we start ourselves has none."""
-        pipes = os.environ.pop(PIPES, None)
+        pipes = taken_from_environment(PIPES)
         return cls(pipes) if pipes else None
 
     def enlisted(self, rows: Sequence[WorkerId]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,16 +27,16 @@ from dibs.worker.heart import Heart, Pulse
 from dibs.worker.housekeeping import Housekeeping
 from dibs.worker.identity import enlist, new_name
 from dibs.worker.lane import Ask, Lane
-from dibs.worker.logs import said
+from dibs.worker.logs import JobLog
 from dibs.worker.progress import Progress
 from dibs.worker.run import Middleware, Runner
+from dibs.worker.stats import Limits, Stats
 from dibs.worker.threads import DaemonThreads
 from dibs.worker.wakeups import Wakeups
 
 log = logging.getLogger("dibs")
 
 LANES = 2
-PAGE = os.sysconf("SC_PAGE_SIZE")
 FLUSH, FLUSH_AFTER = 100, 0.003  # a second turn at the same time is worth it for so many ends, or after so many seconds
 PAUSE = 0.1  # after a turn that failed although it was repeated for a while
 LAST_WORDS = 1.0  # seconds that cancelled jobs have to end
@@ -52,41 +51,6 @@ class Running:
     current: CurrentJob
     began: float
     future: asyncio.Task[None] | None = None
-
-
-@dataclass(slots=True)
-class Stats:
-    """What a worker has done since it began."""
-
-    claimed: int = 0
-    successful: int = 0
-    retried: int = 0
-    failed: int = 0
-    released: int = 0
-    refused: int = 0
-    recovered: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When a worker has had enough and ends, for another to take its place."""
-
-    jobs: int | None = None
-    megabytes: int | None = None
-
-    def reached(self, stats: Stats) -> str | None:
-        """Which one, if any."""
-        if self.jobs is not None and stats.claimed >= self.jobs:
-            return f"it has run {stats.claimed:,} jobs"
-        if self.megabytes is not None and (used := memory()) > self.megabytes:
-            return f"it has grown to {used:,.0f} MB"
-        return None
-
-
-def memory() -> float:
-    """Megabytes that this process has in memory."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * PAGE / 1e6
 
 
 class Worker:
@@ -111,6 +75,7 @@ class Worker:
         self.buffer = Buffer(settings.concurrency, settings.prefetch)
         self.threads = DaemonThreads(settings.concurrency, "dibs-job")
         self.middleware, self.limits = middleware, limits
+        self.log = JobLog()
         self.enlisted: Callable[[Sequence[WorkerId]], None] = lambda rows: None
         self.stopping = self.over = False
         self.dry = False  # the last ask took all that there was
@@ -145,6 +110,7 @@ class Worker:
             await self._serve()
         finally:
             await self._leave()
+        self.log.flush()
         log.info("Worker stopped: %s", self.name)
         return self.stats
 
@@ -211,6 +177,7 @@ class Worker:
             self._count(job, settle.change, turn)
         if wish:
             self._came(wish, turn.claimed)
+        self.log.flush()
 
     def _order(self) -> Sequence[str]:
         if not isinstance(self.wanted, Mapping):
@@ -255,7 +222,7 @@ class Worker:
         each = Running(job, task, self.runner.context(task, job), time.monotonic())
         self.running[job.id] = each
         self.stats.claimed += 1
-        log.info("Job %s claimed by %s", job.id, self.name)
+        self.log.claimed(job.id, self.name)
         each.future = self.loop.create_task(self._run(each))
 
     async def _run(self, each: Running) -> None:
@@ -272,12 +239,11 @@ class Worker:
         if isinstance(outcome, Committed):
             change: Change = Done(outcome.state)
             self.lanes[0].note([job.id])
-            self._tally(change)
+            self.stats.count(change)
         else:
             change = after(job, outcome, task.retry, has_hook=task.on_failure is not None)
             self.settles.append((job, Settle(job.lease, change, task.keep, job.attempts)))
-        if log.isEnabledFor(logging.INFO):
-            log.info("Job %s %s in %.1fs", job.id, said(change), seconds)
+        self.log.ended(job.id, change, seconds)
         if self.limits.jobs is not None:
             self._mind_limits()
         if self.buffer.waiting and not self.in_trouble:
@@ -290,22 +256,11 @@ class Worker:
             self.stats.refused += 1
             log.warning("Job %s was taken over or cancelled: what it came to here was refused", job.id)
         elif job.id in turn.culprits:
-            self._tally(Done(JobState.FAILED))
+            self.stats.count(Done(JobState.FAILED))
         elif job.id in turn.before:
-            self._tally(Done(turn.before[job.id]))
+            self.stats.count(Done(turn.before[job.id]))
         else:
-            self._tally(change)
-
-    def _tally(self, change: Change) -> None:
-        match change:
-            case Done(state=JobState.SUCCESSFUL):
-                self.stats.successful += 1
-            case Done():
-                self.stats.failed += 1
-            case Back(way=Way.RELEASE):
-                self.stats.released += 1
-            case Back():
-                self.stats.retried += 1
+            self.stats.count(change)
 
     def _mind_overdue(self) -> None:
         """What waits here too long is handed back: others could start it."""

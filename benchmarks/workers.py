@@ -1,0 +1,277 @@
+"""How fast is a whole worker with its default settings, how soon does it wake, what does it cost when idle?"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+import psycopg
+
+from benchmarks import floor
+from benchmarks.loops import Floor, fill, open_engine
+from benchmarks.places import Bench, checkpoint
+from benchmarks.report import Bound, Figure, rate
+from dibs.job import NewJob
+from dibs.operations import jobs, workers
+from dibs.payload import encode
+
+Member: TypeAlias = subprocess.Popen[bytes]
+
+BATCH = 100  # of the floor
+JOBS, QUICK_JOBS = 100_000, 20_000
+FEWER = 5  # times, of what is slower by design
+WAKES, QUICK_WAKES = 300, 60
+IDLE_SECONDS, QUICK_IDLE = 30.0, 8.0
+IDLE_WORKERS = 10
+PATIENCE = 300.0
+
+MODULE = """
+import os, time
+from dibs import Dibs
+app = Dibs({url!r})
+
+@app.task(name="noop")
+{kind} noop(i: int, note: str) -> None: ...
+
+@app.task(name="wake")
+async def wake(sent: float) -> float:
+    return time.time() - sent
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One way to run no-op jobs."""
+
+    engine: str
+    title: str
+    kind: str
+    processes: int
+    required: float
+    fewer: int = 1
+
+
+CASES = (
+    Case("postgres", "async tasks, one process", "async def", 1, 1.0),
+    Case("postgres", "async tasks, two processes", "async def", 2, 1.5),
+    Case("postgres", "sync tasks in threads", "def", 1, 0.3, FEWER),
+    Case("sqlite", "async tasks, one process", "async def", 1, 0.3),
+)
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Throughput, waking, idling, healing."""
+    for case in CASES:
+        if bench.wants(f"{case.engine}, {case.title}"):
+            bench.say(f"workers: {case.engine}, {case.title}")
+            yield _throughput(bench, case)
+    for engine in ("postgres", "sqlite"):
+        if bench.wants(f"{engine}, waking"):
+            bench.say(f"workers: {engine}, waking an idle worker")
+            yield from _waking(bench, engine)
+    for engine in ("postgres", "sqlite"):
+        if bench.wants(f"{engine}, idle"):
+            bench.say(f"workers: {engine}, {IDLE_WORKERS} idle workers")
+            yield from _idle(bench, engine)
+
+
+@contextmanager
+def _place(bench: Bench, engine: str) -> Iterator[str]:
+    """A database for a floor and for dibs: a URL, or the path of a file."""
+    with ExitStack() as stack:
+        yield stack.enter_context(bench.database() if engine == "postgres" else bench.file("workers"))
+
+
+@contextmanager
+def _at_work(place: str, kind: str = "async def", *options: str, count: int = 1) -> Iterator[list[Member]]:
+    """`dibs worker` with its defaults, log and all, so many times."""
+    with TemporaryDirectory() as folder:
+        url = place if "://" in place else f"sqlite:///{place}"
+        Path(folder, "bench_app.py").write_text(MODULE.format(url=url, kind=kind))
+        with Path(folder, "log").open("wb") as log:
+            members = [
+                subprocess.Popen(
+                    [sys.executable, "-m", "dibs", "worker", "bench_app:app", *options],
+                    cwd=folder,
+                    stderr=log,
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                )
+                for _ in range(count)
+            ]
+            try:
+                yield members
+            finally:
+                for member in members:
+                    member.send_signal(signal.SIGTERM)
+                for member in members:
+                    member.wait(PATIENCE)
+
+
+def _throughput(bench: Bench, case: Case) -> Figure:
+    count = bench.size(JOBS, QUICK_JOBS) // case.fewer
+    ratios, ours, theirs = [], [], []
+    for _ in range(bench.rounds):
+        with _place(bench, case.engine) as place:
+            fill(place, count)
+            if case.engine == "postgres":
+                floor.fill_postgres(place, count)
+                checkpoint(place)
+                base = place
+            else:
+                base = f"{place}-floor"
+                floor.fill_sqlite(base, count)
+            loop = Floor(base, BATCH).open()
+            half = count // 2 // BATCH * BATCH
+            before = _timed_floor(loop, half)
+            with _at_work(place, case.kind, "--processes", str(case.processes)):
+                worked = _worked(place, count)
+            after = _timed_floor(loop, half)
+            loop.close()
+        theirs.append((before + after) / 2)
+        ours.append(worked)
+        ratios.append(worked / theirs[-1])
+    return Figure(
+        f"{case.engine}, {case.title}, default settings",
+        tuple(ratios),
+        Bound(case.required),
+        ours=rate(median(ours)),
+        floor=rate(median(theirs)),
+    )
+
+
+def _timed_floor(loop: Any, count: int) -> float:
+    began = time.perf_counter()
+    loop.work(count)
+    return count / (time.perf_counter() - began)
+
+
+def _worked(place: str, count: int) -> float:
+    """Jobs in a second, from the first claim to the last settle, by the database's clock."""
+    engine = open_engine(place)
+    deadline = time.monotonic() + PATIENCE
+    try:
+        while True:
+            done, first, last = _history(engine)
+            if done >= count:
+                return float(count / (last - first))
+            assert time.monotonic() < deadline, f"only {done:,} of {count:,} jobs were run"
+            time.sleep(0.25)
+    finally:
+        engine.close()
+
+
+def _history(engine: Any) -> tuple[int, float, float]:
+    text = {
+        "postgres": "select count(*), extract(epoch from min(claimed_at))::float8, "
+        "extract(epoch from max(finished_at))::float8 from dibs.history",
+        "sqlite": "select count(*), min(claimed_at) / 1e6, max(finished_at) / 1e6 from dibs_history",
+    }[engine.name]
+    if engine.name == "postgres":
+        with engine.connection() as raw:
+            row = raw.execute(text).fetchone()
+    else:
+        row = engine.connection("read").raw.execute(text).fetchone()
+    return int(row[0]), float(row[1] or 0), float(row[2] or 0)
+
+
+def _waking(bench: Bench, kind: str) -> Iterator[Figure]:
+    """From the commit of an enqueue to the first line of the task, in another process, 50,000 waiting elsewhere."""
+    limits = {"postgres": (3.0, 10.0), "sqlite": (5.0, 20.0)}[kind]
+    with _place(bench, kind) as place:
+        fill(place, 10)
+        engine = open_engine(place)
+        elsewhere = NewJob("elsewhere", queue="elsewhere", delay=0.0)
+        engine.run(jobs.add_many([elsewhere] * 50_000))
+        with _at_work(place, "async def", "--queues", "default"):
+            _until(lambda: bool(engine.run(workers.list_workers())))
+            waits = [_wake(engine) for _ in range(bench.size(WAKES, QUICK_WAKES))]
+        engine.close()
+    cuts = quantiles(waits, n=100)
+    bare = f"bare NOTIFY {_bare(bench):.2f} ms" if kind == "postgres" else ""
+    yield Figure(f"{kind}, waking an idle worker: p50", (cuts[49],), Bound(limits[0], at_most=True), " ms", floor=bare)
+    yield Figure(f"{kind}, waking an idle worker: p99", (cuts[98],), Bound(limits[1], at_most=True), " ms")
+
+
+def _wake(engine: Any) -> float:
+    time.sleep(0.02)  # it is idle again
+    added = engine.run(jobs.add(NewJob("wake", encode({"sent": time.time()}))))
+    while not (job := engine.run(jobs.get(added.id))).state.final:
+        time.sleep(0.002)
+    return 1000 * float(job.result)
+
+
+def _bare(bench: Bench) -> float:
+    """Milliseconds from NOTIFY to a listener, the median of many."""
+    with (
+        bench.database() as url,
+        psycopg.connect(url, autocommit=True) as listens,
+        psycopg.connect(url, autocommit=True) as tells,
+    ):
+        listens.execute("listen bare")
+        waits = []
+        for _ in range(200):
+            began = time.perf_counter()
+            tells.execute("notify bare")
+            next(listens.notifies(timeout=5, stop_after=1))
+            waits.append(1000 * (time.perf_counter() - began))
+    return median(waits)
+
+
+def _idle(bench: Bench, kind: str) -> Iterator[Figure]:
+    seconds = bench.size(IDLE_SECONDS, QUICK_IDLE)
+    share = {"postgres": 3.0, "sqlite": 8.0}[kind]
+    with _place(bench, kind) as place:
+        fill(place, 0)
+        engine = open_engine(place)
+        with _at_work(place, count=IDLE_WORKERS) as members:
+            _until(lambda: len(engine.run(workers.list_workers())) >= 2 * IDLE_WORKERS)
+            time.sleep(12)  # by then looks are as rare as they get
+            spent, said = _cpu(members), _statements(place)
+            time.sleep(seconds)
+            spent, said = _cpu(members) - spent, _statements(place) - said
+        engine.close()
+    yield Figure(
+        f"{kind}, {IDLE_WORKERS} idle workers: of one core", (100 * spent / seconds,), Bound(share, at_most=True), " %"
+    )
+    if kind == "postgres":
+        yield Figure(
+            f"{kind}, {IDLE_WORKERS} idle workers: statements a second", (said / seconds,), Bound(8, at_most=True)
+        )
+
+
+def _cpu(members: list[Member]) -> float:
+    """Seconds of CPU that they and their children have used."""
+    total = 0.0
+    for member in members:
+        listed = Path(f"/proc/{member.pid}/task/{member.pid}/children").read_text().split()
+        for pid in (str(member.pid), *listed):
+            fields = re.sub(r"^.*\) ", "", Path(f"/proc/{pid}/stat").read_text()).split()
+            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def _statements(place: str) -> int:
+    """Transactions that the server has carried, which for an idle worker are statements; ours is one of them."""
+    if "://" not in place:
+        return 0
+    with psycopg.connect(place, autocommit=True) as connection:
+        connection.execute("select pg_stat_clear_snapshot()")
+        text = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()"
+        row = connection.execute(text).fetchone()
+        return int(row[0]) if row else 0
+
+
+def _until(happened: Any) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,218 @@
+"""`dibs jobs`: list, show, cancel, retry; one by one, or all that match."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from dibs.app import Dibs
+from dibs.cli.render import ago, job_as_dict, json_option, print_json, table
+from dibs.cli.target import load, load_and_rest, target_argument
+from dibs.job import JobState
+from dibs.operations import jobs as operations
+from dibs.operations.jobs import MAX_PAGE, Bulk, Filter
+from dibs.operations.operation import Operation
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COUNTED = 10_000
+LONGEST = 60
+
+
+@click.group()
+def jobs() -> None:
+    """Jobs: list them, look at one, cancel or retry them."""
+
+
+def filters(command: F) -> F:
+    """Which jobs."""
+    for option in (
+        click.option("--tag", help="Only those with this tag."),
+        click.option("--queue", help="Only of this queue."),
+        click.option("--type", "type_", metavar="TASK", help="Only of this task."),
+        click.option("--state", type=click.Choice(list(JobState), case_sensitive=False), help="Only in this state."),
+    ):
+        command = option(command)
+    return command
+
+
+@jobs.command(name="list")
+@target_argument
+@filters
+@click.option("--limit", type=click.IntRange(1, MAX_PAGE), default=20, show_default=True, help="So many at most.")
+@click.option("--cursor", type=click.IntRange(0), help="Go on where the last page ended.")
+@json_option
+def list_(
+    target: str | None,
+    state: str | None,
+    type_: str | None,
+    queue: str | None,
+    tag: str | None,
+    limit: int,
+    cursor: int | None,
+    as_json: bool,
+) -> None:
+    """List jobs, newest first.
+
+    \b
+    Example: dibs jobs list shop.jobs:app --state FAILED --queue mail
+    """
+    app = load(target)
+    page = app.engine.run(operations.page(_filter(state, type_, queue, tag), limit=limit, before=cursor))
+    if as_json:
+        print_json({"jobs": [job_as_dict(job) for job in page.jobs], "cursor": page.cursor})
+        return
+    table(
+        ("id", "state", "task", "queue", "attempts", "added", "error"),
+        [
+            (str(j.id), j.state, j.type, j.queue, f"{j.attempts}/{j.max_attempts}", ago(j.created_at), _short(j.error))
+            for j in page.jobs
+        ],
+        empty="no such job",
+    )
+    if page.cursor is not None:
+        click.echo(f"more: --cursor {page.cursor}")
+
+
+@jobs.command()
+@click.argument("args", nargs=-1, required=True, metavar="[APP|URL] ID")
+@json_option
+def show(args: Sequence[str], as_json: bool) -> None:
+    """Show all there is about one job.
+
+    \b
+    Example: dibs jobs show shop.jobs:app 42
+    """
+    app, rest = load_and_rest(args)
+    (job_id,) = _ids(rest, most=1)
+    job = app.get(job_id)
+    if as_json:
+        print_json(job_as_dict(job))
+        return
+    for name, value in job_as_dict(job).items():
+        if name != "failures" and value not in (None, ()):
+            click.echo(f"{name:<13} {value}")
+    for failure in job.failures:
+        seconds = failure.get("seconds")
+        took = "" if seconds is None else f" after {seconds:.1f} s"
+        click.secho(f"\nattempt {failure.get('attempt')} on {failure.get('worker')}{took}:", fg="red")
+        click.echo((failure.get("traceback") or failure.get("error") or "").rstrip())
+
+
+@jobs.command()
+@click.argument("args", nargs=-1, metavar="[APP|URL] [ID ...]")
+@filters
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def cancel(args: Sequence[str], yes: bool, as_json: bool, **wanted: str | None) -> None:
+    """Cancel jobs that are not final: those named, or all that match.
+
+    \b
+    Example: dibs jobs cancel shop.jobs:app 42 43
+             dibs jobs cancel shop.jobs:app --queue mail --yes
+    """
+    app, rest = load_and_rest(args)
+    if rest:
+        done = app.engine.run(operations.cancel(_ids(rest)))
+        _told("cancelled", done, len(rest) - done, as_json)
+        return
+    wish = _some(wanted)
+    found = [state for state in JobState if not state.final and wish.state in (None, state)]
+    _in_bulk(app, wish, "cancel", "cancelled", found, operations.cancel_matching, yes, as_json)
+
+
+@jobs.command()
+@click.argument("args", nargs=-1, metavar="[APP|URL] [ID ...]")
+@filters
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def retry(args: Sequence[str], yes: bool, as_json: bool, **wanted: str | None) -> None:
+    """Let FAILED and CANCELLED jobs run again: those named, or all that match.
+
+    \b
+    Example: dibs jobs retry shop.jobs:app 42
+             dibs jobs retry shop.jobs:app --state FAILED --type shop.jobs.mail
+    """
+    app, rest = load_and_rest(args)
+    if rest:
+        for job_id in _ids(rest):
+            app.retry(job_id)
+        _told("retried", len(rest), 0, as_json)
+        return
+    wish = _some(wanted)
+    found = [state for state in (JobState.FAILED, JobState.CANCELLED) if wish.state in (None, state)]
+    _in_bulk(app, wish, "retry", "retried", found, operations.retry_matching, yes, as_json)
+
+
+def _in_bulk(
+    app: Dibs,
+    wanted: Filter,
+    verb: str,
+    done: str,
+    states: Sequence[JobState],
+    step: Callable[..., Operation[Bulk]],
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Count, ask, and do it step by step."""
+    count = sum(_count(app, Filter(state, wanted.type, wanted.queue, wanted.tag)) for state in states)
+    more = "over " if count >= COUNTED else ""
+    if not yes and not as_json:
+        click.confirm(f"{verb} {more}{count:,} jobs?", abort=True)
+    changed = refused = 0
+    with click.progressbar(length=count, label=verb, hidden=as_json) as bar:
+        for bulk in _steps(app, wanted, step):
+            changed, refused = changed + bulk.done, refused + bulk.refused
+            bar.update(bulk.done + bulk.refused)
+    _told(done, changed, refused, as_json)
+
+
+def _steps(app: Dibs, wanted: Filter, step: Callable[..., Operation[Bulk]]) -> Iterator[Bulk]:
+    after: int | None = 0
+    while after is not None:
+        bulk = app.engine.run(step(wanted, after=after))
+        yield bulk
+        after = bulk.cursor
+
+
+def _count(app: Dibs, wanted: Filter) -> int:
+    """How many there are, up to a bound."""
+    count, cursor = 0, None
+    while count < COUNTED:
+        page = app.engine.run(operations.page(wanted, limit=MAX_PAGE, before=cursor))
+        count, cursor = count + len(page.jobs), page.cursor
+        if cursor is None:
+            break
+    return count
+
+
+def _told(done: str, changed: int, refused: int, as_json: bool) -> None:
+    if as_json:
+        print_json({done: changed, "refused": refused})
+        return
+    click.echo(f"{done} {changed:,} jobs" + (f"; {refused:,} could not be" if refused else ""))
+
+
+def _some(wanted: dict[str, str | None]) -> Filter:
+    if not any(wanted.values()):
+        raise click.UsageError("Which jobs? Name their ids, or say --state, --type, --queue or --tag.")
+    return _filter(wanted["state"], wanted["type_"], wanted["queue"], wanted["tag"])
+
+
+def _filter(state: str | None, type_: str | None, queue: str | None, tag: str | None) -> Filter:
+    return Filter(None if state is None else JobState(state), type_, queue, tag)
+
+
+def _ids(texts: Sequence[str], most: int | None = None) -> list[int]:
+    if not texts or (most is not None and len(texts) > most):
+        raise click.UsageError("Which job? Name one id." if most else "Which jobs? Name their ids.")
+    if wrong := [text for text in texts if not text.isdecimal()]:
+        raise click.UsageError(f"{wrong[0]!r} is not the id of a job.")
+    return [int(text) for text in texts]
+
+
+def _short(text: str | None) -> str:
+    line = (text or "").partition("\n")[0]
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

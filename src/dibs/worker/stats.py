@@ -1,0 +1,58 @@
+"""What a worker has done, and when it has had enough."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from dibs.job import JobState
+from dibs.lifecycle import Back, Change, Done, Way
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(slots=True)
+class Stats:
+    """What a worker has done since it began."""
+
+    claimed: int = 0
+    successful: int = 0
+    retried: int = 0
+    failed: int = 0
+    released: int = 0
+    refused: int = 0
+    recovered: int = 0
+
+    def count(self, change: Change) -> None:
+        """A job came to this."""
+        match change:
+            case Done(state=JobState.SUCCESSFUL):
+                self.successful += 1
+            case Done():
+                self.failed += 1
+            case Back(way=Way.RELEASE):
+                self.released += 1
+            case Back():
+                self.retried += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a worker has had enough and ends, for another to take its place."""
+
+    jobs: int | None = None
+    megabytes: int | None = None
+
+    def reached(self, stats: Stats) -> str | None:
+        """Which one, if any."""
+        if self.jobs is not None and stats.claimed >= self.jobs:
+            return f"it has run {stats.claimed:,} jobs"
+        if self.megabytes is not None and (used := memory()) > self.megabytes:
+            return f"it has grown to {used:,.0f} MB"
+        return None
+
+
+def memory() -> float:
+    """Megabytes that this process has in memory."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * PAGE / 1e6

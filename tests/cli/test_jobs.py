@@ -1,0 +1,168 @@
+"""`dibs enqueue`, `jobs`, `queues` and `workers`: what people and scripts see, and what their mistakes come to."""
+
+import json
+
+import pytest
+
+from dibs import Dibs, JobState
+from tests.actors import Actors
+from tests.cli.commands import Shell
+
+APP = """
+from dibs import Dibs
+app = Dibs({url!r})
+
+@app.task(name="greet", queue="mail")
+def greet(name: str) -> str:
+    return f"hello {{name}}"
+
+@app.task(name="broken", max_attempts=1)
+def broken(n: int = 0) -> None:
+    raise ValueError("boom")
+"""
+
+
+@pytest.fixture
+def name(shell: Shell, url: str) -> str:
+    return shell.write(APP.format(url=url)) + ":app"
+
+
+@pytest.fixture
+def actors(app: Dibs) -> Actors:
+    return Actors(app.engine)
+
+
+def test_a_job_is_added_and_checked(shell: Shell, name: str, app: Dibs) -> None:
+    result = shell.dibs("enqueue", name, "greet", "--payload", '{"name": "Ada"}', "--priority", "9")
+    assert (result.exit_code, result.output) == (0, "added job 1\n")
+    job = app.get(1)
+    assert (job.payload, job.queue, job.priority) == ({"name": "Ada"}, "mail", 9)
+    wrong = shell.dibs("enqueue", name, "greet", "--payload", '{"nome": "Ada"}')
+    assert wrong.exit_code == 1
+    assert "Error: greet: " in wrong.output
+
+
+def test_without_an_app_it_is_taken_as_it_is(shell: Shell, url: str, app: Dibs) -> None:
+    app.migrate()
+    result = shell.dibs("enqueue", url, "anything", "--payload", "-", "--json", input='{"n": 1}')
+    assert json.loads(result.output)["id"] == 1
+    assert (app.get(1).type, app.get(1).payload) == ("anything", {"n": 1})
+
+
+def test_a_key_that_is_held_adds_nothing(shell: Shell, name: str) -> None:
+    options = ("enqueue", name, "greet", "--payload", '{"name": "Ada"}', "--unique-key", "ada")
+    assert shell.dibs(*options).output == "added job 1\n"
+    assert shell.dibs(*options).output == "job 1 has this key already; nothing was added\n"
+
+
+@pytest.mark.parametrize(
+    "arguments, code, said",
+    [
+        (["nope"], 1, "No task is named 'nope' in this app."),
+        (["greet", "--payload", "{"], 2, "it is no JSON"),
+        (["greet", "--payload", "[1]"], 2, "it has to be an object"),
+        (["greet", "broken"], 2, "Which task? Name one"),
+        (["greet", "--priority", "10"], 2, "10 is not in the range"),
+    ],
+)
+def test_mistakes_are_answered_with_a_sentence(
+    shell: Shell, name: str, arguments: list[str], code: int, said: str
+) -> None:
+    result = shell.dibs("enqueue", name, *arguments)
+    assert result.exit_code == code
+    assert said in result.output
+    assert "Traceback" not in result.output
+
+
+def test_jobs_are_listed_and_shown(shell: Shell, name: str, app: Dibs) -> None:
+    for number in range(3):
+        shell.dibs("enqueue", name, "broken", "--payload", f'{{"n": {number}}}')
+    shell.dibs("enqueue", name, "greet", "--payload", '{"name": "Ada"}')
+    shell.dibs("drain", name)
+    listed = shell.dibs("jobs", "list", name, "--state", "failed", "--limit", "2").output
+    assert [line.split()[:3] for line in listed.splitlines()[1:3]] == [
+        ["3", "FAILED", "broken"],
+        ["2", "FAILED", "broken"],
+    ]
+    assert listed.endswith("more: --cursor 2\n")
+    page = json.loads(shell.real("jobs", "list", name, "--state", "FAILED", "--cursor", "2", "--json").stdout)
+    assert ([job["id"] for job in page["jobs"]], page["cursor"]) == ([1], None)
+    shown = shell.real("jobs", "show", name, "1").stdout  # with the traceback of the task
+    assert "state         FAILED" in shown
+    assert "ValueError: boom" in shown
+    assert "attempt 1 on " in shown
+    assert json.loads(shell.dibs("jobs", "show", name, "4", "--json").output)["result"] == "hello Ada"
+    assert "There is no job 99" in shell.dibs("jobs", "show", name, "99").output
+
+
+def test_jobs_are_cancelled_and_retried(shell: Shell, name: str, app: Dibs) -> None:
+    for _ in range(4):
+        shell.dibs("enqueue", name, "broken")
+    assert shell.dibs("jobs", "cancel", name, "1", "2").output == "cancelled 2 jobs\n"
+    assert shell.dibs("jobs", "retry", name, "1").output == "retried 1 jobs\n"
+    assert app.get(1).state == JobState.PENDING
+    assert "Only FAILED and CANCELLED jobs can be retried" in shell.dibs("jobs", "retry", name, "3").output
+    assert shell.dibs("jobs", "cancel", name).exit_code == 2
+    assert shell.dibs("jobs", "cancel", name, "x").exit_code == 2
+    asked = shell.dibs("jobs", "cancel", name, "--queue", "default", input="n\n")
+    assert "cancel 3 jobs?" in asked.output
+    assert asked.exit_code == 1
+    done = shell.dibs("jobs", "cancel", name, "--queue", "default", "--yes")
+    assert done.output.endswith("cancelled 3 jobs\n")
+    again = shell.dibs("jobs", "retry", name, "--type", "broken", "--json")
+    assert json.loads(again.output) == {"retried": 4, "refused": 0}
+
+
+def test_queues_are_counted_paused_and_resumed(shell: Shell, name: str, app: Dibs) -> None:
+    assert shell.dibs("queues", "list", name).output == "no queue has any jobs\n"
+    shell.dibs("enqueue", name, "greet", "--payload", '{"name": "Ada"}')
+    shell.dibs("enqueue", name, "greet", "--payload", '{"name": "Ada"}', "--delay", "3600")
+    assert shell.dibs("queues", "pause", name, "mail").output == "paused mail\n"
+    (queue,) = json.loads(shell.dibs("queues", "list", name, "--json").output)
+    assert (queue["name"], queue["waiting"], queue["later"], queue["paused"]) == ("mail", 1, 1, True)
+    assert "paused" in shell.dibs("queues", "list", name).output
+    assert json.loads(shell.dibs("drain", name, "--json").output)["claimed"] == 0
+    assert shell.dibs("queues", "resume", name, "mail").output == "resumed mail\n"
+    assert json.loads(shell.dibs("drain", name, "--json").output)["claimed"] == 1
+    assert shell.dibs("queues", "pause", name, "a", "b").exit_code == 2
+
+
+def test_workers_are_listed(shell: Shell, name: str, actors: Actors) -> None:
+    assert shell.dibs("workers", name).output == "no worker is running\n"
+    worker = actors.worker()
+    assert worker.name in shell.dibs("workers", name).output
+    actors.age(worker, 3600)
+    (listed,) = json.loads(shell.dibs("workers", name, "--json").output)
+    assert (listed["name"], listed["alive"]) == (worker.name, False)
+    assert "silent" in shell.dibs("workers", name).output
+
+
+def test_what_is_past_its_time_is_forgotten(shell: Shell, name: str, app: Dibs, actors: Actors) -> None:
+    shell.dibs("enqueue", name, "broken")
+    shell.dibs("drain", name)
+    old = "finished_at - 100 * 86400000000" if app.engine.name == "sqlite" else "finished_at - interval '100 days'"
+    actors.sql(f"update dibs.dead set finished_at = {old}")
+    assert shell.dibs("db", "prune", name).output == "done\n"
+    assert actors.sql("select count(*) from dibs.dead") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["--queues", "mail=3,media"], "has no weight"),
+        (["--queues", ","], "names no queue"),
+        (["--queues", "mail=0"], "queues: must be between"),
+        (["--concurrency", "0"], "0 is not in the range"),
+        (["--processes", "0"], "0 is not in the range"),
+    ],
+)
+def test_a_worker_with_wrong_options_does_not_begin(shell: Shell, name: str, arguments: list[str], said: str) -> None:
+    result = shell.dibs("worker", name, *arguments)
+    assert result.exit_code in (1, 2)
+    assert said in result.output
+
+
+def test_a_worker_without_tasks_does_not_begin(shell: Shell, url: str) -> None:
+    result = shell.dibs("worker", url)
+    assert result.exit_code == 1
+    assert "declares no task" in result.output
