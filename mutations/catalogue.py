@@ -413,6 +413,13 @@ RULES = [
         "tests/test_ladder.py",
     ),
     rule(
+        "suspects are asked for once in a tick",
+        "ladder.py",
+        "        self.warm.update(dict.fromkeys(read.suspects, now))\n",
+        "",
+        "tests/worker/test_lane.py",
+    ),
+    rule(
         "a claim that came short is taken for the end of what waits",
         "worker/lane.py",
         "turn.picked, _last",

@@ -115,6 +115,7 @@ class Read(NamedTuple):
     picked: int  # jobs found, suspects among them
     last: dict[Key, Place]  # the last row of each range that gave some, in the order read; suspects left out
     paused: Collection[str] = ()
+    suspects: Collection[Key] = ()  # ranges that gave a suspect: there may be more of them
 
 
 @dataclass(slots=True)
@@ -147,6 +148,7 @@ class Ladders:
         """Move the cursors by what the claim gave."""
         now = read.clock.timestamp()
         self.warm.update(dict.fromkeys(read.last, now))
+        self.warm.update(dict.fromkeys(read.suspects, now))
         full = read.picked >= read.limit
         final = next(reversed(read.last), None) if full else None
         if full and final is None:

@@ -15,9 +15,13 @@ import pytest
 from dibs import JobState
 from dibs.operations import claims, workers
 from tests.actors import Actors
+from tests.apps import POSTGRES, SQLITE
 from tests.scenarios.teams import PATIENCE, Team, said_as_json
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+# One engine in `make test`, both in CI: what these are about does not hang on the engine.
+on_one = pytest.mark.parametrize("url", [POSTGRES, pytest.param(SQLITE, marks=pytest.mark.long)], indirect=True)
 
 Hire = Callable[..., AbstractContextManager[Team]]
 
@@ -180,6 +184,7 @@ def owners(actors: Actors) -> set[str]:
     return {row[0] for row in actors.sql(who)}
 
 
+@on_one
 def test_workers_killed_every_moment_lose_nothing_and_do_nothing_twice(hire: Hire) -> None:
     """A child, or all of a worker as a container is killed. Effects under transaction() are there exactly once, and at
     least 20 of the kills hit an owner."""
@@ -233,6 +238,7 @@ def test_a_stopped_worker_is_refused_and_goes_on(hire: Hire) -> None:
         assert stopped.stop() == 0
 
 
+@on_one
 def test_a_job_that_blocks_the_loop_for_three_leases_keeps_its_lease(tmp_path: Path, url: str) -> None:
     code = """
 @app.task
@@ -249,6 +255,7 @@ async def blocks(n: int) -> None:
         assert (first.stop(), second.stop()) == (0, 0)
 
 
+@on_one
 def test_a_worker_is_replaced_after_so_many_jobs(hire: Hire) -> None:
     with hire() as team:
         team.add("nap", 30)
@@ -259,6 +266,7 @@ def test_a_worker_is_replaced_after_so_many_jobs(hire: Hire) -> None:
         assert worker.stop() == 0
 
 
+@on_one
 def test_a_worker_that_has_grown_is_replaced(hire: Hire) -> None:
     with hire() as team:
         worker = team.start("--max-memory", "5")
@@ -266,6 +274,7 @@ def test_a_worker_that_has_grown_is_replaced(hire: Hire) -> None:
         assert worker.stop() == 0
 
 
+@on_one
 def test_the_log_is_one_line_for_each_event(hire: Hire) -> None:
     with hire() as team:
         worker = team.start("--log-format", "json")
@@ -281,6 +290,7 @@ def test_the_log_is_one_line_for_each_event(hire: Hire) -> None:
     assert all(set(line) == {"time", "level", "message"} for line in said)
 
 
+@on_one
 def test_several_processes(hire: Hire) -> None:
     with hire() as team:
         worker = team.start("--processes", "3", "--concurrency", "1")
@@ -291,6 +301,7 @@ def test_several_processes(hire: Hire) -> None:
         assert worker.stop() == 0
 
 
+@on_one
 def test_two_replicas_take_half_the_time_of_one(hire: Hire) -> None:
     """Each runs one job at a time: what one leaves waiting, the other takes."""
     with hire(concurrency=1) as team:

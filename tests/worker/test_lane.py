@@ -165,6 +165,15 @@ async def test_a_suspect_does_not_move_the_cursor(stage: Stage) -> None:
     assert {row[2:] for row in stage.session.ranges()[1]} == {START}
 
 
+async def test_where_a_suspect_was_there_may_be_more(stage: Stage) -> None:
+    """Between ticks only ranges that gave something are asked, and suspects come one at a time."""
+    stage.session.answers = [turn(claimed(1, rank=27)), turn(claimed(2, rank=27))]
+    for _ in range(3):
+        await stage.lane.turn(ASK)
+    assert [len(ranges) for ranges in stage.session.ranges()] == [20, 1, 1]
+    assert {row[:2] for row in stage.session.ranges()[1]} == {("q", 7)}
+
+
 async def test_the_databases_clock_counts(stage: Stage) -> None:
     ahead = timedelta(hours=3)
     stage.session.answers = [turn(clock=NOW + ahead)]

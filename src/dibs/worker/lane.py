@@ -15,7 +15,7 @@ from random import getrandbits
 
 from dibs.engines.engine import Engine, Patience, Session
 from dibs.errors import Conflict, ConnectionLost, Refused, Unreachable
-from dibs.job import Claimed, JobId, JobState, WorkerId
+from dibs.job import LEVELS, Claimed, JobId, JobState, WorkerId
 from dibs.ladder import START, Key, Ladders, Place, Read, ranges
 from dibs.lifecycle import Done, failure
 from dibs.operations import claims, jobs
@@ -102,7 +102,8 @@ class Lane:
         if want is None or not isinstance(turn.clock, datetime):
             return
         self.ahead = turn.clock.timestamp() - time.time()
-        read = Read(turn.clock, want.limit, turn.picked, _last(turn.claimed), turn.paused)
+        suspects = {(job.queue, job.rank % LEVELS) for job in turn.claimed if job.suspect}
+        read = Read(turn.clock, want.limit, turn.picked, _last(turn.claimed), turn.paused, suspects)
         self.ladders.took([(queue, rank) for queue, rank, *_ in want.ranges], read)
 
     def note(self, ids: Iterable[int]) -> None:
