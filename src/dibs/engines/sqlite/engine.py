@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from itertools import count
 from types import ModuleType
@@ -141,9 +141,12 @@ class SqliteEngine(Engine):
         """A hint whenever another connection has committed."""
         watch = Watch(self.place, self._lock)
         self._watches.add(watch)
+        hints = watch.hints()
         try:
-            yield watch.hints()
+            yield hints
         finally:
+            with suppress(RuntimeError):  # somebody still waits for the next
+                await hints.aclose()
             watch.close()
 
     def migrate(self) -> list[str]:
