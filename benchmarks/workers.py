@@ -120,14 +120,13 @@ def _throughput(bench: Bench, case: Case) -> Figure:
     count = bench.size(JOBS, QUICK_JOBS) // case.fewer
     ratios, ours, theirs = [], [], []
     for _ in range(bench.rounds):
-        with _place(bench, case.engine) as place:
+        with _place(bench, case.engine) as place, bench.file("floor") as base:
             fill(place, count)
             if case.engine == "postgres":
                 floor.fill_postgres(place, count)
                 checkpoint(place)
                 base = place
             else:
-                base = f"{place}-floor"
                 floor.fill_sqlite(base, count)
             loop = Floor(base, BATCH).open()
             half = count // 2 // BATCH * BATCH
