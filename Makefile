@@ -19,7 +19,7 @@ demo: $(STAMP) ## watch ten processes claim against each other
 	$(BIN)/python examples/ten_claimers.py
 
 test: $(STAMP) ## run the tests on every engine (PostgreSQL comes with the dev dependencies)
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 check: $(STAMP) ## check format, lint, types, import layers and docs
 	$(BIN)/ruff format --check
