@@ -88,16 +88,14 @@ def test_two_workers_run_every_job_once(hire: Hire) -> None:
     assert set(ran.values()) == {1}
 
 
-def test_the_jobs_of_a_killed_child_run_again_within_two_seconds(hire: Hire) -> None:
-    """With default settings: its supervisor knows that it is dead."""
-    with hire(lease=15.0, beat=3.0) as team:
+def test_the_jobs_of_a_killed_child_run_again_without_waiting_for_its_lease(hire: Hire) -> None:
+    """Its supervisor knows that it is dead; by the lease it would be an hour."""
+    with hire(lease=3600.0, beat=3.0) as team:
         worker = team.start()
         team.add("wait")
         team.until(lambda: len(team.ledger()) == 1, "it began")
         dead = worker.kill_child()
-        killed = time.monotonic()
         team.until(lambda: len(team.ledger()) == 2, "it began again")
-        assert time.monotonic() - killed < 2.0
         assert team.ledger()[1].split()[2] != str(dead)
         (team.folder / "go").touch()
         team.until(lambda: all_done(team), "it ended")
@@ -115,7 +113,7 @@ def test_a_child_whose_supervisor_is_gone_stops(hire: Hire) -> None:
         (child,) = orphan.children()
         orphan.process.kill()
         orphan.process.wait()
-        team.until(lambda: states(team, ids)["PENDING"] == 5, "those that had not begun are back", 2.0)
+        team.until(lambda: states(team, ids)["PENDING"] == 5, "those that had not begun are back")
         (team.folder / "go").touch()
         team.until(lambda: not Path(f"/proc/{child}").exists() or "Z" in _status(child), "the child ended")
         assert states(team, ids) == {"PENDING": 5, "SUCCESSFUL": 2}
@@ -302,16 +300,14 @@ def test_several_processes(hire: Hire) -> None:
 
 
 @on_one
-def test_two_replicas_take_half_the_time_of_one(hire: Hire) -> None:
-    """Each runs one job at a time: what one leaves waiting, the other takes."""
+def test_two_replicas_run_two_jobs_at_once(hire: Hire) -> None:
+    """Each runs one at a time: what one leaves waiting, the other takes."""
     with hire(concurrency=1) as team:
-        took = []
-        for replicas in (1, 2):
-            members = [team.start("--log-level", "info") for _ in range(replicas)]
-            began = time.monotonic()
-            team.add("nap", 12)
-            team.until(lambda: all_done(team), "all ran")
-            took.append(time.monotonic() - began)
-            for member in members:
-                member.stop()
-    assert took[1] < 0.75 * took[0]
+        one, two = team.start(), team.start()
+        ids = team.add("wait", 4)
+        team.until(lambda: len(team.ledger()) == 2, "two began")
+        assert len({line.split()[2] for line in team.ledger()}) == 2
+        assert states(team, ids) == {"RUNNING": 2, "PENDING": 2}
+        (team.folder / "go").touch()
+        team.until(lambda: all_done(team), "all ended")
+        assert (one.stop(), two.stop()) == (0, 0)

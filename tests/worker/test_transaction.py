@@ -12,6 +12,7 @@ import pytest
 
 from dibs import Dibs, JobState, Task, current_job
 from dibs.engines.sqlite import transaction as sqlite_transaction
+from dibs.engines.sqlite.connection import SqliteConnection
 from dibs.errors import ConnectionLost, LeaseLost, NoCurrentJob
 from tests.actors import Actors
 from tests.apps import can_write_at_once, on_postgres, on_sqlite
@@ -229,15 +230,18 @@ def test_on_sqlite_it_may_not_keep_others_waiting(
     assert "TransactionTooLong: The transaction was open for over 0.2 s" in (failed.error or "")
 
 
-async def test_who_is_cancelled_while_it_begins_leaves_no_lock(url: str) -> None:
+@on_sqlite
+async def test_who_is_cancelled_while_it_begins_leaves_no_lock(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On SQLite the transaction begins on a thread, which nobody can stop: it is ended right after."""
     app, other = Dibs(url), Dibs(url)
     await asyncio.to_thread(Actors(app.engine).sql, "create table effects (n integer)")
     async with app.engine.atransaction() as opened:
         await opened.connection.execute("insert into effects values (1)")
+        waits = threading.Event()
+        begins = SqliteConnection.begin
+        monkeypatch.setattr(SqliteConnection, "begin", lambda *args: (waits.set(), begins(*args))[1])
         begin = asyncio.create_task(_begun(other))
-        for _ in range(5):
-            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(waits.wait, 30)
         begin.cancel()
         await opened.commit()
     with suppress(asyncio.CancelledError):

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 import click
 
-from dibs.cli.target import load, queue_names, target_argument
-from dibs.config import app_path
+from dibs.cli.target import load_with_tasks, queue_names, target_argument
 
 
 @click.command()
@@ -31,12 +30,7 @@ def drain(
     \b
     Example: dibs drain shop.jobs:app --limit 1000 --concurrency 25 --deadline 50
     """
-    app = load(target)
-    if not app.tasks:
-        raise click.ClickException(
-            f"{app_path(target)} declares no task, so there is nothing to run. "
-            "Name the app, as module:attribute (like shop.jobs:app), with the modules of its tasks imported."
-        )
+    app = load_with_tasks(target)
     names = queue_names(queues)
     if isinstance(names, Mapping):
         raise click.BadParameter("a drain serves queues in order; weights are for workers.", param_hint="--queues")

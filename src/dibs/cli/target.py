@@ -48,6 +48,17 @@ def _app(text: str) -> Dibs:
     return app
 
 
+def load_with_tasks(target: str | None) -> Dibs:
+    """The same, for commands that run jobs: a URL alone will not do."""
+    app = load(target)
+    if not app.tasks:
+        raise click.ClickException(
+            f"{app_path(target)} declares no task, so there is nothing to run. "
+            "Name the app, as module:attribute (like shop.jobs:app), with the modules of its tasks imported."
+        )
+    return app
+
+
 def load_and_rest(args: Sequence[str]) -> tuple[Dibs, list[str]]:
     """The app that the first argument names, if it names one (else DIBS_APP), and the other arguments."""
     if args and ":" in args[0]:

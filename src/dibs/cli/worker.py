@@ -13,8 +13,7 @@ import click
 
 from dibs.app import Dibs
 from dibs.cli.logs import log_options, set_up
-from dibs.cli.target import load, queue_names, target_argument
-from dibs.config import app_path
+from dibs.cli.target import load_with_tasks, queue_names, target_argument
 from dibs.job import WorkerId
 from dibs.operations import workers
 from dibs.worker.supervisor import Lifeline, Supervisor
@@ -47,12 +46,7 @@ def worker(
     """
     lines = set_up(log_format, log_level)
     lifeline = Lifeline.found()
-    app = load(target)
-    if not app.tasks:
-        raise click.ClickException(
-            f"{app_path(target)} declares no task, so there is nothing to run. "
-            "Name the app, as module:attribute (like shop.jobs:app), with the modules of its tasks imported."
-        )
+    app = load_with_tasks(target)
     names = queue_names(queues)
     if lifeline is not None:
         made = app.worker(concurrency=concurrency, queues=names, max_jobs=max_jobs, max_memory=max_memory)

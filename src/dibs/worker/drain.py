@@ -26,6 +26,7 @@ from dibs.worker.lane import Ask, Lane
 from dibs.worker.logs import JobLog
 from dibs.worker.progress import Progress
 from dibs.worker.run import Middleware, Runner
+from dibs.worker.stats import count
 from dibs.worker.threads import DaemonThreads
 
 log = logging.getLogger("dibs")
@@ -233,15 +234,7 @@ class Drain:
         self._tally(job, change)
 
     def _tally(self, job: Claimed, change: Change) -> None:
-        match change:
-            case Done(state=JobState.SUCCESSFUL):
-                self.report.successful += 1
-            case Done():
-                self.report.failed += 1
-            case Back(way=Way.RELEASE):
-                self.report.released += 1
-            case Back():
-                self.report.retried += 1
+        count(self.report, change)
         if self.on_settled is not None:
             self.on_settled(job, change)
 

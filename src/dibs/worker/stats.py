@@ -4,11 +4,34 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Protocol
 
 from dibs.job import JobState
 from dibs.lifecycle import Back, Change, Done, Way
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Counts(Protocol):
+    """Who counts what jobs came to."""
+
+    successful: int
+    failed: int
+    released: int
+    retried: int
+
+
+def count(counts: Counts, change: Change) -> None:
+    """A job came to this."""
+    match change:
+        case Done(state=JobState.SUCCESSFUL):
+            counts.successful += 1
+        case Done():
+            counts.failed += 1
+        case Back(way=Way.RELEASE):
+            counts.released += 1
+        case Back():
+            counts.retried += 1
 
 
 @dataclass(slots=True)
@@ -22,18 +45,6 @@ class Stats:
     released: int = 0
     refused: int = 0
     recovered: int = 0
-
-    def count(self, change: Change) -> None:
-        """A job came to this."""
-        match change:
-            case Done(state=JobState.SUCCESSFUL):
-                self.successful += 1
-            case Done():
-                self.failed += 1
-            case Back(way=Way.RELEASE):
-                self.released += 1
-            case Back():
-                self.retried += 1
 
 
 @dataclass(frozen=True, slots=True)

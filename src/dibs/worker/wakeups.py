@@ -17,7 +17,6 @@ import msgspec
 
 from dibs.engines.engine import Engine, Hint
 from dibs.errors import DibsError
-from dibs.ladder import START
 from dibs.operations import claims
 from dibs.operations.claims import Upcoming
 from dibs.worker.lane import Lane
@@ -106,7 +105,7 @@ class Wakeups:
     def _places(self) -> list[tuple[str, int, Any, int]]:
         """What has been read already: it need not be read again."""
         ladders = self.lanes[0].ladders.ladders
-        return [(*key, *(ladder.place or START)) for key, ladder in ladders.items()]
+        return [(*key, *ladder.place) for key, ladder in ladders.items()]
 
     async def _listen(self) -> None:
         """Hear, and listen again whenever the connection breaks."""

@@ -30,7 +30,7 @@ from dibs.worker.lane import Ask, Lane
 from dibs.worker.logs import JobLog
 from dibs.worker.progress import Progress
 from dibs.worker.run import Middleware, Runner
-from dibs.worker.stats import Limits, Stats
+from dibs.worker.stats import Limits, Stats, count
 from dibs.worker.threads import DaemonThreads
 from dibs.worker.wakeups import Wakeups
 
@@ -239,7 +239,7 @@ class Worker:
         if isinstance(outcome, Committed):
             change: Change = Done(outcome.state)
             self.lanes[0].note([job.id])
-            self.stats.count(change)
+            count(self.stats, change)
         else:
             change = after(job, outcome, task.retry, has_hook=task.on_failure is not None)
             self.settles.append((job, Settle(job.lease, change, task.keep, job.attempts)))
@@ -256,11 +256,11 @@ class Worker:
             self.stats.refused += 1
             log.warning("Job %s was taken over or cancelled: what it came to here was refused", job.id)
         elif job.id in turn.culprits:
-            self.stats.count(Done(JobState.FAILED))
+            count(self.stats, Done(JobState.FAILED))
         elif job.id in turn.before:
-            self.stats.count(Done(turn.before[job.id]))
+            count(self.stats, Done(turn.before[job.id]))
         else:
-            self.stats.count(change)
+            count(self.stats, change)
 
     def _mind_overdue(self) -> None:
         """What waits here too long is handed back: others could start it."""
