@@ -65,7 +65,7 @@ class Contest(ABC):
 
     def add_many(self, count: int) -> None:
         """Ours, from payloads."""
-        added = self.engine.run(jobs.add_many([NewJob("noop", payload) for payload in PAYLOADS[:count]]))
+        added = self.engine.run(jobs.add_many(NewJob("noop", payload) for payload in PAYLOADS[:count]))
         assert len(added) == count
         assert added == sorted(added)
 

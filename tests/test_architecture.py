@@ -122,7 +122,8 @@ DIALECTS: dict[str, Dialect] = {"sqlite": SqliteDialect(), "postgres": PostgresD
 
 def test_both_engines_define_the_same_statements() -> None:
     own_to_sqlite = {"temporary"}  # the lists that travel from one step to the next
-    assert set(DIALECTS["sqlite"].steps) - own_to_sqlite == set(DIALECTS["postgres"].steps)
+    own_to_postgres = {"new_ids", "copy", "copy_later"}
+    assert set(DIALECTS["sqlite"].steps) - own_to_sqlite == set(DIALECTS["postgres"].steps) - own_to_postgres
 
 
 @pytest.mark.parametrize("engine", DIALECTS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from copy import copy
+from math import isfinite
 from typing import Any, get_type_hints
 
 import msgspec
@@ -28,9 +29,10 @@ def encode(value: Any, limit: int = MAX_BYTES, *, what: str = "payload") -> byte
     b'{"size":3}'
     """
     try:
-        plain = msgspec.to_builtins(value, str_keys=False)
-        _check(plain, what, 0)
-        document = _encode(plain)
+        if not _is_plain(value, 0):
+            value = msgspec.to_builtins(value, str_keys=False)
+            _check(value, what, 0)
+        document = _encode(value)
     except (TypeError, ValueError, UnicodeError, RecursionError) as error:
         if isinstance(error, InvalidPayload):
             raise
@@ -43,6 +45,22 @@ def encode(value: Any, limit: int = MAX_BYTES, *, what: str = "payload") -> byte
 def decode(document: bytes | str | None) -> Any:
     """The stored JSON as plain data; absent is None."""
     return None if document is None else _decode(document)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether it is surely what JSON may contain. Most is, and then nobody has to name the place of each part of it."""
+    kind = type(value)
+    if kind is str:
+        return "\x00" not in value and (value.isascii() or value.isprintable())  # a lone surrogate is not printable
+    if kind is int:
+        return -(2**63) <= value < 2**64  # type: ignore[no-any-return]  # two comparisons
+    if kind is dict:
+        return depth < MAX_DEPTH and all(
+            [type(key) is str and _is_plain(key, depth) and _is_plain(item, depth + 1) for key, item in value.items()]
+        )
+    if kind is list:
+        return depth < MAX_DEPTH and all([_is_plain(item, depth + 1) for item in value])
+    return kind is bool or value is None or (kind is float and isfinite(value))
 
 
 def _check(value: Any, place: str, depth: int) -> None:

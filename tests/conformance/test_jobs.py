@@ -103,6 +103,73 @@ def test_names_may_hold_any_text(actors: Actors) -> None:
     assert [claimed.id for claimed in actors.worker().claim(1, name)] == [job_id]
 
 
+# So many that one statement does not take them, and that PostgreSQL gets them by COPY
+
+
+BULK = 6_000
+
+
+def test_many_jobs_come_back_as_they_were(actors: Actors) -> None:
+    name = 'it\'s "my" {queue}, 100 % \\ \t ☃ :x $1'
+    payloads = [None if n % 3 == 0 else {"n": n, **PAYLOAD} for n in range(BULK // 10)]
+    new = [NewJob(name, None if p is None else encode(p), name, 9, 1, tags=encode([name])) for p in payloads]
+    ids = actors.engine.run(jobs.add_many(new))
+    assert ids == sorted(set(ids))
+    for n in (0, 1, 2, len(new) - 2, len(new) - 1):
+        job = actors.get(ids[n])
+        assert (job.type, job.queue, job.priority, job.max_attempts, job.tags) == (name, name, 9, 1, (name,))
+        assert (job.payload, job.created_at) == (payloads[n], job.run_at)
+    assert [claimed.id for claimed in actors.worker().claim(3, name)] == ids[:3]
+
+
+def test_many_jobs_of_several_kinds_keep_their_order(actors: Actors) -> None:
+    half = BULK // 2
+    new = [*numbered(half), *numbered(3, queue="b"), NewJob("keyed", unique_key="k"), *numbered(half, queue="c")]
+    ids = actors.engine.run(jobs.add_many(new))
+    assert len(set(ids)) == len(new)
+    assert [actors.get(ids[n]).queue for n in (0, half - 1, half, half + 4)] == ["default", "default", "b", "c"]
+    assert [actors.get(ids[n]).payload for n in (half - 1, half + 4, -1)] == [
+        {"n": half - 1},
+        {"n": 0},
+        {"n": half - 1},
+    ]
+    assert actors.get(ids[half + 3]).type == "keyed"
+
+
+def test_many_jobs_for_later_and_for_times_past(actors: Actors) -> None:
+    past = datetime(2001, 1, 1, tzinfo=UTC)
+    ids = [actors.engine.run(jobs.add_many(numbered(BULK // 10, run_at=at)))[-1] for at in (LATER, past)]
+    (delayed,) = actors.engine.run(jobs.add_many(numbered(BULK // 10, delay=60)))[-1:]
+    at_once, later, soon = actors.get(ids[1]), actors.get(ids[0]), actors.get(delayed)
+    assert at_once.run_at == at_once.created_at
+    assert later.run_at == LATER
+    assert soon.run_at == soon.created_at + timedelta(seconds=60)  # type: ignore[operator]  # it has one
+
+
+def test_many_jobs_are_added_all_or_none(actors: Actors) -> None:
+    def broken() -> Iterator[NewJob]:
+        yield from numbered(BULK)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        actors.engine.run(jobs.add_many(broken()))
+    assert matching(actors) == []
+    assert len(actors.add_many(BULK)) == BULK  # the connection is as good as new
+
+
+async def test_many_jobs_from_async_code(actors: Actors) -> None:
+    def broken() -> Iterator[NewJob]:
+        yield from numbered(BULK)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await actors.engine.arun(jobs.add_many(broken()))
+    ids = await actors.engine.arun(jobs.add_many(numbered(BULK)))
+    await actors.engine.aclose()
+    assert actors.get(ids[-1]).payload == {"n": BULK - 1}
+    assert len(actors.worker().claim(BULK)) == BULK
+
+
 def test_a_delay_counts_from_now(actors: Actors) -> None:
     job = actors.get(actors.add(delay=60))
     assert job.run_at == job.created_at + timedelta(seconds=60)  # type: ignore[operator]  # it has one

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from dibs.errors import Conflict, InvalidOption, JobNotFound, LeaseLost, NotRetryable, UniqueKeyHeld
@@ -14,12 +15,13 @@ from dibs.operations.operation import Conversation, Documents, Operation, Row, S
 from dibs.operations.rows import job_from_row, moment
 from dibs.payload import decode
 
-CHUNK_ROWS, CHUNK_BYTES = 2000, 1_000_000
+CHUNK_ROWS, CHUNK_BYTES = 5000, 1_000_000
 REACH = 20_000  # rows that one page may read
 MAX_PAGE = 500
 BULK = 500  # jobs that one statement cancels or retries
 KEY_RACES = 20  # a key that is taken and freed faster than we can look is given up on after as many tries
 
+ALIKE = itemgetter(*[n for n, name in enumerate(NewJob._fields) if name != "payload"])
 KEYED = ("queue", "rank", "type", "run_at", "delay", "max_attempts", "payload", "tags", "key", "unique_for")
 
 
@@ -164,7 +166,7 @@ def _chunks(jobs: Iterable[NewJob]) -> Iterator[tuple[bool, list[NewJob]]]:
 
 
 def _kind(job: NewJob) -> Row | None:
-    return job[:1] + job[2:] if job.unique_key is None else None  # all but the payload
+    return ALIKE(job) if job.unique_key is None else None
 
 
 @operation(reads=True)

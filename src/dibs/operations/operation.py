@@ -17,7 +17,8 @@ P = ParamSpec("P")
 Row: TypeAlias = tuple[Any, ...]
 Rows: TypeAlias = list[Row]
 Values: TypeAlias = Any
-"""Of a text to execute: by name; or, for a text to execute once for each of many rows, a list of those."""
+"""Of a text to execute: by name; for a text to execute once for each of many rows, a list of those; for COPY, its bytes
+piece by piece."""
 Query: TypeAlias = tuple[str, Values]
 Execute: TypeAlias = Callable[[str, Values], Rows]
 AsyncExecute: TypeAlias = Callable[[str, Values], Awaitable[Rows]]

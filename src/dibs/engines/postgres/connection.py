@@ -6,7 +6,8 @@ Every wait has an end: a server may accept connections while its commits hang.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, TypeVar
@@ -169,17 +170,24 @@ def alone(raw: Any, operation: Operation[Any]) -> bool:
 def carry(raw: PatientConnection, dialect: Dialect, operation: Operation[T], where: str) -> T:
     """An operation over a sync connection of ours: alone when it is one statement, else in a transaction."""
 
-    def execute(sql: str, values: dict[str, Any]) -> Rows:
+    def execute(sql: str, values: Any) -> Rows:
+        copying.close()
+        if isinstance(values, Iterator):
+            copy = copying.enter_context(raw.hand.copy(sql))
+            for piece in values:
+                copy.write(piece)
+            return []  # the server goes on reading while the next ones are made
         raw.hand.execute(sql, values)
         return raw.hand.fetchall() if has_rows(raw.hand) else []
 
+    copying = ExitStack()
     try:
         if alone(raw, operation):
-            return run(execute, dialect.speak(operation))
-        with raw.transaction():
+            return run(execute, dialect.speak(operation, own=True))
+        with raw.transaction(), copying:
             if raw.prepare_threshold is None:
                 raw.execute(LOCAL_SETTINGS)
-            return run(execute, dialect.speak(operation))
+            return run(execute, dialect.speak(operation, own=True))
     except psycopg.Error as error:
         raise translate(error, where) from error
 
@@ -187,16 +195,23 @@ def carry(raw: PatientConnection, dialect: Dialect, operation: Operation[T], whe
 async def acarry(raw: PatientAsyncConnection, dialect: Dialect, operation: Operation[T], where: str) -> T:
     """The same over an async connection."""
 
-    async def execute(sql: str, values: dict[str, Any]) -> Rows:
+    async def execute(sql: str, values: Any) -> Rows:
+        await copying.aclose()
+        if isinstance(values, Iterator):
+            copy = await copying.enter_async_context(raw.hand.copy(sql))
+            for piece in values:
+                await copy.write(piece)
+            return []
         await raw.hand.execute(sql, values)
         return await raw.hand.fetchall() if has_rows(raw.hand) else []
 
+    copying = AsyncExitStack()
     try:
         if alone(raw, operation):
-            return await arun(execute, dialect.speak(operation))
-        async with raw.transaction():
+            return await arun(execute, dialect.speak(operation, own=True))
+        async with raw.transaction(), copying:
             if raw.prepare_threshold is None:
                 await raw.execute(LOCAL_SETTINGS)
-            return await arun(execute, dialect.speak(operation))
+            return await arun(execute, dialect.speak(operation, own=True))
     except psycopg.Error as error:
         raise translate(error, where) from error
