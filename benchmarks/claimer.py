@@ -1,12 +1,16 @@
-"""A claimer: the worker's own lane and heart on a sync connection, to be measured beside a floor that is sync.
+"""A claimer: the worker's own lane, heart and ear on sync connections, to be measured beside a floor that is sync.
 
 The lane is written for async sessions. Over a session that never waits for an event loop, its turn runs to the end in
 one step, and costs what it costs in a worker less the loop.
 """
 
 import secrets
+import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
+
+import psycopg
 
 from dibs.engines.engine import Engine, Session
 from dibs.engines.postgres.connection import carry
@@ -22,6 +26,7 @@ from dibs.operations.workers import NUMBER_BITS
 from dibs.retry import Policy, fixed
 from dibs.worker.heart import Heart, Pulse
 from dibs.worker.lane import Ask, Lane
+from dibs.worker.wakeups import Woken, decode_woken
 
 T = TypeVar("T")
 
@@ -39,7 +44,7 @@ class Run(Protocol):
 class Claimer:
     """One row among the workers, with a lane and a heart that beats in a thread of its own."""
 
-    def __init__(self, engine: Engine, queues: Sequence[str] = ("default",)) -> None:
+    def __init__(self, engine: Engine, queues: Sequence[str] = ("default",), *, listens: bool = True) -> None:
         self.queues = queues
         self.jobs: list[Claimed] = []
         worker = WorkerId(secrets.randbits(NUMBER_BITS))
@@ -49,10 +54,15 @@ class Claimer:
         )
         self.session = SyncSession(engine)
         self.lane = Lane(engine, self.session, worker, self.heart.doubt)
+        self.ear = Ear(engine) if isinstance(engine, PostgresEngine) and listens else None
+        self.lane.ladders.hear(self.ear is not None)
         self.heart.start()
 
     def turn(self, settles: Sequence[Settle], limit: int) -> list[Claimed]:
         """Settle what is done and claim what is next, in one round trip."""
+        while self.ear is not None and self.ear.heard:
+            told = self.ear.heard.popleft()
+            self.lane.ladders.lower((told.queue, told.rank), told.run_at)
         turn = _finish(self.lane.turn(Ask(self.queues, limit), settles))
         _refuse_losses(turn)
         self.jobs = turn.claimed
@@ -74,6 +84,8 @@ class Claimer:
     def close(self) -> None:
         """Stop beating, and close the connection."""
         self.heart.stop()
+        if self.ear is not None:
+            self.ear.close()
         self.session.close()
 
     def _held(self) -> list[Lease]:
@@ -85,6 +97,29 @@ class Claimer:
     def _tell(self, pulse: Pulse) -> None:
         if pulse.beat is not None:
             self.lane.ladders.share(pulse.beat.alive[self.lane.worker], pulse.beat.claimers)
+
+
+class Ear:
+    """Hears wake-ups in a thread of its own."""
+
+    def __init__(self, engine: PostgresEngine) -> None:
+        self.raw = psycopg.connect(engine.server.url, autocommit=True)
+        self.raw.execute("listen dibs_wake")
+        self.heard: deque[Woken] = deque()
+        self.over = False
+        self.thread = threading.Thread(target=self._listen, name="ear", daemon=True)
+        self.thread.start()
+
+    def close(self) -> None:
+        """Hear no more."""
+        self.over = True
+        self.thread.join()
+        self.raw.close()
+
+    def _listen(self) -> None:
+        while not self.over:
+            for notification in self.raw.notifies(timeout=0.5):
+                self.heard.append(decode_woken(notification.payload))
 
 
 class SyncSession(Session):

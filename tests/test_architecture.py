@@ -44,6 +44,7 @@ BROAD = {
     "worker/embedded.py: _run": "whatever ends the thread is raised by whoever started it",
     "worker/run.py: _delay": "a retry policy is user code too",
     "worker/threads.py: _call": "user code again, whose error belongs to the future",
+    "worker/child.py: _outcome": "and importing the module that has it",
     "worker/run.py: _described": "so is the __str__ of an exception",
 }
 SQL = re.compile(

@@ -55,7 +55,14 @@ def test_an_example_is_true(example: doctest.DocTest, tmp_path: Path, monkeypatc
 
 def test_there_are_examples_where_users_look() -> None:
     names = [param.id for param in examples()]
-    for name in ("app.Dibs", "app.Dibs.task", "app.Dibs.drain", "app.Dibs.enqueue_many", "calls.Task.using"):
+    for name in (
+        "app.Dibs",
+        "app.Dibs.task",
+        "app.Dibs.commands",
+        "workplace.Workplace.drain",
+        "app.Dibs.enqueue_many",
+        "calls.Task.using",
+    ):
         assert f"dibs.{name}" in names
 
 

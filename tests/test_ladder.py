@@ -197,14 +197,14 @@ def test_a_look_starts_where_the_cursor_was() -> None:
     for tick in range(100, 120):
         ladder.start(tick, 0)
         ladder.stopped(place(tick))
-    assert ladder.start(120, 8) == place(111)
+    assert ladder.start(120, 8, wide=True) == place(111)
     assert ladder.start(120, 0) == place(119)
 
 
 def test_a_wide_look_beyond_the_first_tick_starts_at_the_beginning() -> None:
     ladder = Ladder(100)
     ladder.stopped(place(100))
-    assert ladder.start(105, 32) == START
+    assert ladder.start(105, 32, wide=True) == START
 
 
 def test_other_looks_start_at_the_due_times_of_then_at_the_earliest() -> None:
@@ -218,9 +218,36 @@ def test_a_queue_that_is_behind_is_looked_at_only_for_what_was_handed_back() -> 
     for tick in range(4000, 4040):
         ladder.start(tick, 0)
         ladder.stopped(place(tick * TICK - 900))
-    looks = {back: ladder.start(4040, back) for back in (2, 4, 8, 16, 32)}
-    behind = {back: place(then * TICK - 900) for back, then in ((8, 4031), (32, 4007))}
-    assert looks == {2: ladder.place, 4: ladder.place, 16: ladder.place, **behind}
+    assert [ladder.start(4040, back) for back in (2, 8, 32)] == [ladder.place] * 3
+    assert [ladder.start(4040, back, wide=True) for back in (8, 32)] == [
+        place(then * TICK - 900) for then in (4031, 4007)
+    ]
+
+
+@pytest.mark.parametrize("told, expected", [(False, {8, 32, 128, 512, 2048}), (True, {2048, 4096})])
+def test_wide_looks_are_for_what_was_handed_back_and_rare_where_wake_ups_tell_of_it(
+    told: bool, expected: set[int]
+) -> None:
+    ladders = Ladders(told=told)
+    found = set()
+    for tick in range(100 * TOP, 102 * TOP):
+        now = tick * TICK
+        began = start(ladders, KEY, now)
+        if began < ladders.ladders[KEY].place:
+            found.add(2 * (tick & -tick))
+        behind = place(now - 2000, tick)  # it is behind by half an hour
+        ladders.took([KEY], read(now, 1, (KEY, behind)))
+    assert {back for back in found if back <= TOP} == expected
+
+
+def test_who_begins_to_hear_wake_ups_has_missed_those_before() -> None:
+    ladders = Ladders()
+    start(ladders)
+    ladders.took([KEY], read(NOW, 10))
+    ladders.hear(True)
+    assert start(ladders) == START
+    ladders.took([KEY], read(NOW, 10))
+    assert start(ladders) > START
 
 
 def test_a_look_beyond_the_top_starts_at_the_beginning() -> None:
@@ -235,7 +262,7 @@ def test_when_the_cursor_moves_back_so_do_the_places_above_it() -> None:
         ladder.start(tick, 0)
         ladder.stopped(place(tick))
     ladder.stopped(place(3))
-    assert [ladder.start(10, back) for back in (1, 2, 4, 8)] == [place(3), place(3), place(3), place(1)]
+    assert [ladder.start(10, back, wide=True) for back in (1, 2, 4, 8)] == [place(3), place(3), place(3), place(1)]
 
 
 def test_a_ladder_does_not_grow_for_ever() -> None:
@@ -244,7 +271,7 @@ def test_a_ladder_does_not_grow_for_ever() -> None:
         ladder.start(tick, 0)
         ladder.stopped(place(tick))
     assert len(ladder.places) <= 3 * TOP + 7
-    assert ladder.start(tick + 1, TOP) == place((tick + 1 - TOP - 1) // 7 * 7)
+    assert ladder.start(tick + 1, TOP, wide=True) == place((tick + 1 - TOP - 1) // 7 * 7)
 
 
 # The bound of docs/design/cursor.md, by simulation
@@ -271,7 +298,12 @@ class Database:
 
 
 def longest_waits(
-    pauses: list[float], lateness: list[float], seed: int, seconds: float = 60.0, absent: int = 0
+    pauses: list[float],
+    lateness: list[float],
+    seed: int,
+    seconds: float = 60.0,
+    absent: int = 0,
+    told: bool = False,
 ) -> dict[float, float]:
     """By lateness, the longest time from visible to claimed, under a stream that keeps the cursors at the present.
 
@@ -285,7 +317,7 @@ def longest_waits(
         database.add(begin + rng.random() * seconds, 0.0)
     for late in lateness * 20:
         database.add(begin + 20 + rng.random() * (seconds - 20), late)
-    claimers = [Ladders(absent + index, absent + len(pauses)) for index in range(len(pauses))]
+    claimers = [Ladders(absent + index, absent + len(pauses), told) for index in range(len(pauses))]
     asks = [(begin + rng.random() * pause, index) for index, pause in enumerate(pauses)]
     heapq.heapify(asks)
     waits = dict.fromkeys(lateness, 0.0)
@@ -311,6 +343,16 @@ def longest_waits(
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_late_row_is_found_in_time(pauses: list[float], seed: int) -> None:
     waits = longest_waits(pauses, [0.05, 0.5, 1.0, 3.0, 10.0], seed)
+    for late, wait in waits.items():
+        assert wait <= max(TICK, 2 * late) + TICK + max(pauses)
+
+
+@pytest.mark.parametrize("pauses", [[0.1], [0.1] * 4, [1.0] * 4], ids=["one", "four", "four slow"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_row_up_to_four_seconds_late_is_found_although_a_wake_up_that_should_tell_of_it_does_not_come(
+    pauses: list[float], seed: int
+) -> None:
+    waits = longest_waits(pauses, [0.05, 0.5, 1.0, 3.0, 3.7], seed, told=True)
     for late, wait in waits.items():
         assert wait <= max(TICK, 2 * late) + TICK + max(pauses)
 

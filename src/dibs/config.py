@@ -10,6 +10,7 @@ from typing import Any
 from dibs.job import checked_number
 from dibs.payload import MAX_BYTES
 
+HARMLESS = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LOGNAME")
 DEFAULT_URL = "sqlite:///dibs.db"
 
 
@@ -62,6 +63,11 @@ def app_path(given: str | None, environment: Mapping[str, str] = os.environ) -> 
 def environment_with(name: str, value: str) -> dict[str, str]:
     """The environment of a process that we start."""
     return {**os.environ, name: value}
+
+
+def environment_of_command(more: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Of a program that a job runs: what programs need, and what the job says; no URL or secret of ours."""
+    return {**{name: environment[name] for name in HARMLESS if name in environment}, **more}
 
 
 def taken_from_environment(name: str) -> str | None:

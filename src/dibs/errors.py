@@ -11,7 +11,8 @@ DibsError
 ├── TaskError
 │   ├── UnknownTask             no task of that name is declared
 │   ├── DuplicateTask           two tasks of one name
-│   └── NoCurrentJob            current_job() outside of a job
+│   ├── NoCurrentJob            current_job() outside of a job
+│   └── ProcessDied             the process of a job ended before the job did
 ├── JobNotFound (LookupError)
 ├── NotRetryable                only FAILED and CANCELLED jobs can be retried by a person
 ├── UniqueKeyHeld               another job holds the unique key
@@ -121,6 +122,13 @@ class NoCurrentJob(TaskError):
 
     def __init__(self) -> None:
         super().__init__("No job runs here. current_job() is for the code of a task while a worker runs it.")
+
+
+class ProcessDied(TaskError):
+    """The process that a job ran in ended before the job did; its worker and the other jobs go on."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(f"The process of the job {how} before the job had ended.")
 
 
 class JobNotFound(DibsError, LookupError):

@@ -1,8 +1,8 @@
 """Where a claim starts reading each (queue, rank) range of the claim index, on an engine whose dead rows linger.
 
 Only a hint: a claim is safe from any start. The rule bounds how long a row can wait that became visible behind the
-cursor: L seconds late, it is read within max(tick, 2 L) plus one tick. The argument is in
-docs/design/cursor.md. Pure: the database's clock is an argument.
+cursor: L seconds late, it is read within max(tick, 2 L) plus one tick; at once if a wake-up tells of it. The argument
+is in docs/design/cursor.md. Pure: the database's clock is an argument.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dibs.job import LEVELS
 TICK = 0.25
 TOP = 4096  # ticks; a look from further back starts at the very beginning
 WIDE = 0b1010_1010_1000  # looks of so many ticks go all the way: 8, 32, 128, 512, 2048
+SHORT, LONG = 32, 2048  # ticks; who hears wake-ups looks no longer than that, and now and then so far
 LAG = timedelta(seconds=0.25)  # a range read to its end is left this far behind the clock: commits under way
 WARM = 60.0  # between ticks only the ranges are asked that gave a row in the last minute
 
@@ -43,18 +44,18 @@ class Ladder:
         self.first = tick
         self.places = [START]  # places[n]: where the cursor was at tick first + n
 
-    def start(self, tick: int, back: int) -> Place:
+    def start(self, tick: int, back: int, *, wide: bool = False) -> Place:
         """Where to begin at this tick: where the cursor was `back` ticks ago, or at the due times of then.
 
         A row that was committed late is due later than that. Only one that was handed back can lie further behind, in
-        a queue that is behind itself; every other look goes all the way for those.
+        a queue that is behind itself; a wide look goes all the way for those.
         """
         self._note(tick)
         if back == 0:
             return self.place
         then = tick - back - self.first
         place = START if then < 0 or back > TOP else self.places[then]
-        if back <= TOP and not back & WIDE:
+        if back <= TOP and not wide:
             place = max(place, Place(EPOCH + timedelta(seconds=(tick - back) * TICK), 0))
         return min(place, self.place)
 
@@ -83,17 +84,21 @@ class Ladder:
             del self.places[:TOP]
 
 
-def look_back(since: int, tick: int, index: int, count: int) -> int:
+def look_back(since: int, tick: int, index: int, count: int, *, told: bool = False) -> int:
     """How many ticks back to look at this tick, having looked last at `since`: the ruler sequence, `2 * (k & -k)`.
 
     Looks are shared; ticks of ours that passed without a claim are made up for by the longest of their looks. 0 when
-    it is nobody's turn but others'.
+    it is nobody's turn but others'. A long look is dear where dead rows linger, for it reads again all that was
+    finished in its time: who is told of late rows makes few of them.
 
     >>> [look_back(k - 1, k, 0, 1) for k in range(1, 9)]
     [2, 4, 2, 8, 2, 4, 2, 16]
     """
     ticks = range(max(since + 1, tick - TOP), tick + 1)
-    return max((2 * (k & -k) for k in ticks if looks(index, k, count)), default=0)
+    back = max((2 * (k & -k) for k in ticks if looks(index, k, count)), default=0)
+    if not told or back <= SHORT or back > TOP:
+        return back
+    return LONG if back >= LONG else SHORT
 
 
 def looks(index: int, tick: int, count: int) -> bool:
@@ -124,6 +129,8 @@ class Ladders:
 
     index: int = 0
     count: int = 1
+    told: bool = False  # by wake-ups, of what lies behind
+    untold: bool = False  # some may have been missed: look everywhere once
     ladders: dict[Key, Ladder] = field(default_factory=dict)
     warm: dict[Key, float] = field(default_factory=dict)
     # The last ticks at which every range was asked, and looked into. Claims with and without jobs on their last attempt
@@ -138,11 +145,14 @@ class Ladders:
         if tick == self.asked_all.get(kind):
             keys = [key for key in keys if self.warm.get(key, -WARM) > now - WARM] or keys[:1]
         else:
-            back = look_back(self.looked.get(kind, -1), tick, self.index, self.count)
+            back = look_back(self.looked.get(kind, -1), tick, self.index, self.count, told=self.told)
+            if self.untold:
+                back, self.untold = 2 * TOP, False
             self.asked_all[kind] = tick
             if back:
                 self.looked[kind] = tick
-        return [(*key, *self._ladder(key, tick).start(tick, back)) for key in keys]
+        wide = back == LONG if self.told else bool(back & WIDE)
+        return [(*key, *self._ladder(key, tick).start(tick, back, wide=wide)) for key in keys]
 
     def took(self, asked: Iterable[Key], read: Read) -> None:
         """Move the cursors by what the claim gave."""
@@ -166,6 +176,11 @@ class Ladders:
         self.asked_all.clear()
         if key in self.ladders:
             self.ladders[key].lower(at)
+
+    def hear(self, told: bool) -> None:
+        """From now on wake-ups are heard, or no longer. What was said before was missed."""
+        self.told, self.untold = told, told
+        self.asked_all.clear()
 
     def forget(self) -> None:
         """The connection was lost, and with it what we knew."""

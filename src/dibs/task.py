@@ -127,10 +127,11 @@ class Declared:
         function: Callable[..., Any],
         *,
         name: str | None = None,
-        options: Options,
+        options: Options | None = None,
         retry: Policy | float | Sequence[float] | None = None,
         retry_on: Sequence[type[BaseException]] | None = None,
         timeout: float | None = None,
+        process: bool = False,
         keep: int = 7,
         on_failure: Callable[..., Any] | None = None,
         reconcile: Callable[..., Any] | None = None,
@@ -139,16 +140,30 @@ class Declared:
     ) -> None:
         self.function = function
         self.name = checked_name("name", name or default_name(function))
-        self.options = options
+        self.options = options or Options()
         self.retry, self.retry_on = policy(retry), _exceptions(retry_on)
         self.on_failure, self.reconcile = _function("on_failure", on_failure), _function("reconcile", reconcile)
         self.aliases = tuple(checked_name("aliases", alias) for alias in _texts("aliases", aliases))
         self.timeout = None if timeout is None else checked_number("timeout", timeout, 0.001, 86400 * 30, whole=False)
+        self.process = process
+        if process and "<" in function.__qualname__:
+            raise InvalidOption(
+                "process", f"needs a function at the top level of a module; {function.__qualname__} is inside another"
+            )
         self.keep = int(checked_number("keep", keep, 0, 3650))
         self.max_payload = max_payload
         self.signature = Signature(function)
         self.is_async = inspect.iscoroutinefunction(function)
         self._parameters = inspect.signature(function)
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Where another process finds it: a module, and a name in that."""
+        return self.function.__module__, self.function.__qualname__
+
+    def limit(self, arguments: dict[str, Any]) -> float | None:
+        """Seconds that a job with these arguments may take."""
+        return self.timeout
 
     def new_job(self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         """A call as a job, checked."""

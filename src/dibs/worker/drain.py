@@ -327,7 +327,7 @@ class Drain:
     async def _end(self, worker: WorkerId) -> None:
         """Settle what is left, hand back what still runs, take our row away."""
         self._cancel_all()
-        self.threads.shutdown()
+        self.runner.close()
         if self.running:
             await asyncio.wait([each.future for each in self.running.values()], timeout=PAUSE)
         self._collect()

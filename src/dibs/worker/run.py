@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from dibs.context import CurrentJob, Snooze, enter
 from dibs.engines.engine import Engine
+from dibs.errors import ConfigError
 from dibs.job import Claimed, JobState, Lease
 from dibs.lifecycle import (
     SUCCESS,
@@ -30,15 +31,17 @@ from dibs.lifecycle import (
     hook_is_spent,
 )
 from dibs.operations import jobs
-from dibs.payload import encode
+from dibs.payload import decode, encode
 from dibs.retry import Permanent, RetryAfter, bounded, exponential
 from dibs.task import AlreadyDone, Declared
+from dibs.worker.processes import Processes
 from dibs.worker.threads import DaemonThreads
 from dibs.worker.transaction import JobTransaction
 
 log = logging.getLogger("dibs")
 
 LONGEST_ERROR, LONGEST_TRACEBACK = 2_000, 8_000
+KILLED = ", and its process was killed"
 UNSTOPPABLE = ". It is a thread, which nobody can stop: it goes on, and nothing that it writes is accepted"
 
 Run: TypeAlias = Callable[[], Awaitable[Any]]
@@ -54,6 +57,12 @@ class Runner:
     threads: DaemonThreads
     tell: Callable[[Lease, bytes], None]
     middleware: Sequence[Middleware] = field(default_factory=tuple)
+    processes: Processes = field(default_factory=Processes)
+
+    def close(self) -> None:
+        """No more jobs: threads and processes end when what they run has ended or was stopped."""
+        self.threads.shutdown()
+        self.processes.close()
 
     def context(self, task: Declared, job: Claimed) -> CurrentJob:
         """What the task's code sees of its job."""
@@ -78,7 +87,7 @@ class Runner:
             permanent = True  # arguments that cannot be read will not be better next time
             arguments = task.signature.load(job.payload)
             permanent = False
-            result = await self._called(task, arguments, current)
+            result = await self._called(task, job, arguments, current)
             if current.settled:
                 return Committed()
             permanent = True  # likewise a result that cannot be stored
@@ -90,14 +99,18 @@ class Runner:
                 return Released()
             if isinstance(error, Snooze):
                 return Snoozed(error.seconds)
+            if isinstance(error, FailedElsewhere):
+                return error.outcome
             return _errored(task, job, error, self.worker, time.monotonic() - began, permanent=permanent)
 
-    async def _called(self, task: Declared, arguments: dict[str, Any], current: CurrentJob) -> Any:
-        if not self.middleware:
+    async def _called(self, task: Declared, job: Claimed, arguments: dict[str, Any], current: CurrentJob) -> Any:
+        async def innermost() -> Any:
+            if task.process:
+                return await self._in_process(task, job, arguments, current)
             return await self._call(task, task.function, arguments, task.is_async)
 
-        async def innermost() -> Any:
-            return await self._call(task, task.function, arguments, task.is_async)
+        if not self.middleware:
+            return await innermost()
 
         run: Run = innermost
         for around in reversed(self.middleware):
@@ -124,6 +137,22 @@ class Runner:
         if error is not None:
             raise error
         return result
+
+    async def _in_process(self, task: Declared, job: Claimed, arguments: dict[str, Any], current: CurrentJob) -> Any:
+        limit = task.limit(arguments)
+        async with self.processes.slot(task) as slot:
+            running = slot.run(task, job, self.worker, self.tell)
+            answer = await (running if limit is None else _timed(limit, running, KILLED))
+        match answer:
+            case ["successful", result]:
+                return decode(result)
+            case ["committed"]:
+                current.settled = True
+            case ["snoozed", seconds]:
+                raise Snooze(seconds)
+            case ["errored", *outcome]:
+                raise FailedElsewhere(Errored(*outcome))
+        return None
 
     async def _reconciled(self, task: Declared, job: Claimed) -> Successful | None:
         """Its last attempt left no outcome: was the work in fact done?"""
@@ -157,6 +186,14 @@ class Runner:
 
             await self._in_thread(in_thread, task.timeout)
         return Committed(JobState.FAILED)
+
+
+class FailedElsewhere(Exception):
+    """What middleware sees of a task that raised in a process of its own."""
+
+    def __init__(self, outcome: Errored) -> None:
+        self.outcome = outcome
+        super().__init__(decode(outcome.failure)["error"])
 
 
 async def _timed(seconds: float, work: Awaitable[Any], more: str = "") -> Any:
@@ -204,6 +241,11 @@ def _errored(
         permanent = True
     delay, trouble = _delay(task, job, error)
     return Errored(_failure(job, error, worker, seconds, **trouble), permanent, delay)
+
+
+def not_begun(job: Claimed, error: BaseException, worker: str) -> Errored:
+    """Its code could not even be found; a mistake in how it is written will not be better next time."""
+    return Errored(_failure(job, error, worker, 0.0), isinstance(error, ConfigError))
 
 
 def _delay(task: Declared, job: Claimed, error: BaseException) -> tuple[float, dict[str, str]]:

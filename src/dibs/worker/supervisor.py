@@ -173,7 +173,7 @@ class Supervisor:
         if code != 0:
             self.deaths = 1 if self.clock() - child.began > LIVED_WELL else self.deaths + 1
             pause = min(FIRST_PAUSE * 2 ** (self.deaths - 1), LONGEST_PAUSE) if self.deaths > 1 else 0.0
-            log.error("Worker process %d %s; another is started in %.1f s", child.process.pid, _died(code), pause)
+            log.error("Worker process %d %s; another is started in %.1f s", child.process.pid, died(code), pause)
         self.starts.append(self.clock() + pause)
 
     def _heal(self, pid: int, rows: Sequence[WorkerId]) -> None:
@@ -185,7 +185,12 @@ class Supervisor:
         log.info("Freed %d jobs of process %d", freed, pid)
 
 
-def _died(code: int) -> str:
+def died(code: int) -> str:
+    """How a process ended, for people.
+
+    >>> died(-9), died(1)
+    ('was killed by SIGKILL', 'ended with code 1')
+    """
     if code >= 0:
         return f"ended with code {code}"
     with suppress(ValueError):

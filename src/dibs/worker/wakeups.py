@@ -35,7 +35,7 @@ class Woken(msgspec.Struct):
     run_at: datetime = msgspec.field(name="runAt")
 
 
-_decode = msgspec.json.Decoder(Woken).decode
+decode_woken = msgspec.json.Decoder(Woken).decode
 
 
 @dataclass(slots=True)
@@ -113,14 +113,20 @@ class Wakeups:
         while True:
             try:
                 async with self.engine.listen("dibs_wake") as hints:
+                    self._hear(told=True)
                     self.woken()  # what was said while nobody listened
                     async for hint in hints:
                         again = FIRST_LOOK
                         await self._heard(hint)
             except DibsError as error:
                 log.warning("Listening for wake-ups failed, and goes on: %s", error)
+            self._hear(told=False)
             await asyncio.sleep(again)
             again = min(2 * again, AGAIN)
+
+    def _hear(self, *, told: bool) -> None:
+        for lane in self.lanes:
+            lane.ladders.hear(told)
 
     async def _heard(self, hint: Hint) -> None:
         if not hint.payload:  # somebody has written something: look, without taking the write lock
@@ -129,7 +135,7 @@ class Wakeups:
                 self._due_at(time.time() + seconds)
             return
         try:
-            told = _decode(hint.payload)
+            told = decode_woken(hint.payload)
         except msgspec.MsgspecError:
             return  # not ours
         if told.queue not in self.queues():

@@ -382,7 +382,7 @@ class Worker:
         return len(self.running)
 
     async def _leave(self) -> None:
-        self.threads.shutdown()
+        self.runner.close()
         try:
             if self.lanes:
                 await self.lanes[0].flush_events()

@@ -16,19 +16,6 @@ select :queue, :rank::smallint, :type,
 from string_to_table(:payloads, E'\n') line
 returning id;
 
--- name: new_ids
--- For jobs that COPY adds: their ids, in order; and their times by this clock, where they are to run later.
-select string_agg(nextval('dibs.job_id')::text, ','), statement_timestamp()::text,
-  (select greatest(coalesce(:run_at::timestamptz, statement_timestamp() + make_interval(secs => :delay::float8)), statement_timestamp())::text)
-from generate_series(1, :count::int);
-
--- name: copy
--- The times are the table's defaults: to read them takes as long as all the rest.
-copy dibs.jobs (id, payload, queue, rank, type, max_attempts, tags) from stdin;
-
--- name: copy_later
-copy dibs.jobs (id, payload, queue, rank, type, max_attempts, tags, created_at, run_at) from stdin;
-
 -- name: wake
 -- The transaction began before any of its rows: a listener that goes back to then finds them all, however late the commit.
 select dibs.wake_1(:queue, :rank::int, transaction_timestamp())

@@ -1,0 +1,145 @@
+"""A process that runs jobs for a worker, one at a time: `python -m dibs.worker.child SOCKET`. Started by processes.py.
+
+It imports the module of a task when its first job comes. When the worker is gone it kills itself and all that it has
+started: what nobody can settle any more must not run on beside its second attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from queue import SimpleQueue
+from types import ModuleType
+from typing import Any
+
+from dibs.calls import Task
+from dibs.context import CurrentJob
+from dibs.errors import ConfigError
+from dibs.job import Claimed, Lease
+from dibs.lifecycle import Committed, Errored, Outcome, Snoozed, Successful
+from dibs.task import Declared
+from dibs.worker.frames import Frames, framed
+from dibs.worker.run import Runner, not_begun
+from dibs.worker.threads import DaemonThreads
+
+MAIN = "__main__"  # of the worker's process, which is not ours
+
+
+class InPlace(Runner):
+    """Runs a function right here, in the main thread; its time limit is the worker's business."""
+
+    async def _in_process(self, task: Declared, job: Claimed, arguments: dict[str, Any], current: CurrentJob) -> Any:
+        result = task.function(**arguments)
+        return await result if task.is_async else result
+
+
+class Child:
+    """The other end of a slot."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.sending = threading.Lock()
+        self.messages: SimpleQueue[list[Any]] = SimpleQueue()
+        self.tasks: dict[tuple[str, str], tuple[Declared, Any]] = {}
+        self.main: str | None = None
+
+    def run(self) -> None:
+        """Until the worker lets go of the socket."""
+        threading.Thread(target=self._receive, name="dibs-orders", daemon=True).start()
+        sys.path[:], self.main = self.messages.get()
+        runner = asyncio.Runner()
+        try:
+            while True:
+                module, name, *rest = self.messages.get()
+                if rest:
+                    worker, fields = rest
+                    self._send(answer(self._outcome(runner, (module, name), worker, Claimed(*fields))))
+                else:
+                    with suppress(BaseException):  # the job itself will tell
+                        self._task(module, name)
+                    self._send(["ready"])
+        finally:  # the job has closed what we need
+            _die()
+
+    def _outcome(self, runner: asyncio.Runner, name: tuple[str, str], worker: str, job: Claimed) -> Outcome | Committed:
+        try:
+            task, engine = self._task(*name)
+        except BaseException as error:  # importing is running user code
+            return not_begun(job, error, worker)
+        inner = InPlace(engine, worker, DaemonThreads(1, "none"), self._tell)
+        return runner.run(inner.run(task, job, inner.context(task, job)))
+
+    def _task(self, module: str, name: str) -> tuple[Declared, Any]:
+        """What the worker calls so, and the engine that its transactions use."""
+        if (module, name) not in self.tasks:
+            found: Any = self._module(module)
+            for part in name.split("."):
+                found = getattr(found, part, None)
+            if isinstance(found, Task):
+                self.tasks[module, name] = found.declared, found.app.engine  # type: ignore[attr-defined]  # it is a Dibs
+            elif isinstance(found, Declared):
+                self.tasks[module, name] = found, None  # of our own, and without a database
+            else:
+                raise ConfigError(
+                    f"{module}.{name} is not the task here. A task with process=True is a function at the top level of "
+                    "a module, decorated there, so that another process finds it by its name."
+                )
+        return self.tasks[module, name]
+
+    def _module(self, name: str) -> ModuleType:
+        if name != MAIN:
+            return import_module(name)
+        spec = spec_from_file_location("__dibs_main__", self.main or "")
+        if spec is None or spec.loader is None:
+            raise ConfigError("A task with process=True cannot be typed into a prompt: put it into a file.")
+        module = sys.modules["__dibs_main__"] = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def _tell(self, lease: Lease, document: bytes) -> None:
+        self._send(["progress", document])
+
+    def _send(self, message: list[Any]) -> None:
+        with self.sending:
+            self.connection.sendall(framed(message))
+
+    def _receive(self) -> None:
+        frames = Frames()
+        try:
+            while data := self.connection.recv(65536):
+                for message in frames.feed(data):
+                    self.messages.put(message)
+        finally:  # the worker is gone
+            _die()
+
+
+def _die() -> None:
+    os.killpg(os.getpid(), signal.SIGKILL)  # we lead our group
+
+
+def answer(outcome: Outcome | Committed) -> list[Any]:
+    """An outcome, as it travels."""
+    match outcome:
+        case Successful(result):
+            return ["successful", result]
+        case Errored(failure, permanent, delay):
+            return ["errored", failure, permanent, delay]
+        case Snoozed(delay):
+            return ["snoozed", delay]
+        case Committed():
+            return ["committed"]
+        case other:
+            raise TypeError(f"no attempt comes to {other} here")
+
+
+if __name__ == "__main__":
+    end = socket.socket(fileno=int(sys.argv[1]))
+    end.set_inheritable(False)
+    Child(end).run()

@@ -1,0 +1,160 @@
+"""Tasks in processes of their own: for work that keeps a core busy, and for limits that hold whatever the code does.
+
+One process for each job that runs, kept for the next ones; both sides talk over a socket. A job that takes too long, or
+is no longer ours, is killed with all that it started. A process whose worker is gone kills itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from dibs.errors import ProcessDied
+from dibs.job import Claimed, Lease
+from dibs.task import Declared
+from dibs.worker.frames import Frames, framed
+from dibs.worker.supervisor import died
+
+STARTING = 60.0  # seconds for a process to begin and import a task
+CHILD = (sys.executable, "-m", "dibs.worker.child")
+
+
+class Slot(asyncio.Protocol):
+    """One process, and the socket to it."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.frames = Frames()
+        self.answer: asyncio.Future[list[Any]] | None = None
+        self.code: int | None = None  # that it ended with
+        self.prepared: set[str] = set()
+        self.tell: Callable[[bytes], None] = lambda document: None
+        self.transport: asyncio.WriteTransport | None = None
+        self.ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = _begin(theirs.fileno())
+        threading.Thread(target=self._wait, name="dibs-process", daemon=True).start()
+
+    async def connect(self) -> None:
+        """Say where things are; it reads on when it is ready."""
+        transport, _ = await self.loop.create_unix_connection(lambda: self, sock=self.ours)
+        self.transport = transport
+        main = sys.modules["__main__"]
+        transport.write(framed([sys.path, getattr(main, "__file__", None)]))
+
+    @property
+    def alive(self) -> bool:
+        """As far as we know."""
+        return self.code is None and self.transport is not None and not self.transport.is_closing()
+
+    async def prepare(self, task: Declared) -> None:
+        """Have it import the task, which takes as long as it takes and is not the job's own time."""
+        if task.name not in self.prepared:
+            async with asyncio.timeout(STARTING):
+                if self.transport is None:
+                    await self.connect()
+                await self._call([*task.place])
+            self.prepared.add(task.name)
+
+    async def run(self, task: Declared, job: Claimed, worker: str, tell: Callable[[Lease, bytes], None]) -> list[Any]:
+        """What one job came to, as `child.answer` says it."""
+        self.tell = lambda document: tell(job.lease, document)
+        attempt = job._replace(rank=0, finishing=0, run_at=None)  # of no interest over there
+        return await self._call([*task.place, worker, list(attempt)])
+
+    async def _call(self, message: list[Any]) -> list[Any]:
+        if not self.alive or self.transport is None:
+            raise ProcessDied(died(self.code or -signal.SIGKILL))
+        self.answer = self.loop.create_future()
+        self.transport.write(framed(message))
+        return await self.answer
+
+    def kill(self) -> None:
+        """With all that it started."""
+        if self.code is None:
+            _kill_group(self.process.pid)
+        self._close()
+
+    def _close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
+        else:
+            self.ours.close()
+
+    def data_received(self, data: bytes) -> None:
+        """It reports progress, or has done."""
+        for kind, *rest in self.frames.feed(data):
+            if kind == "progress":
+                self.tell(*rest)
+            elif self.answer is not None and not self.answer.done():
+                self.answer.set_result([kind, *rest])
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The process has ended, or the job closed its files; in both cases it is of no more use."""
+        self.kill()
+
+    def _wait(self) -> None:
+        code = self.process.wait()
+        _kill_group(self.process.pid)  # what it has started and left behind
+        with suppress(RuntimeError):  # the loop has ended before
+            self.loop.call_soon_threadsafe(self._ended, code)
+
+    def _ended(self, code: int) -> None:
+        self.code = code
+        self._close()
+        if self.answer is not None and not self.answer.done():
+            self.answer.set_exception(ProcessDied(died(code)))
+
+
+class Processes:
+    """The processes of one worker: as many as run jobs at the same time, the last one used first."""
+
+    def __init__(self) -> None:
+        self.idle: list[Slot] = []
+
+    @asynccontextmanager
+    async def slot(self, task: Declared) -> AsyncIterator[Slot]:
+        """One that has imported the task. Whoever leaves without an answer has killed it."""
+        slot = self._slot()
+        try:
+            await slot.prepare(task)
+            yield slot
+        except BaseException:  # cancelled, too late, or dead
+            slot.kill()
+            raise
+        self.idle.append(slot)
+
+    def _slot(self) -> Slot:
+        while self.idle:
+            slot = self.idle.pop()
+            if slot.alive:
+                return slot
+        return Slot()
+
+    def close(self) -> None:
+        """End them; what runs is killed by whoever waits for it."""
+        for slot in self.idle:
+            slot.kill()
+        self.idle.clear()
+
+
+def _begin(end: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603  # our own program
+        [*CHILD, str(end)],
+        stdin=subprocess.DEVNULL,
+        pass_fds=[end],
+        process_group=0,  # to be killed with all that it starts
+    )
+
+
+def _kill_group(number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(number, signal.SIGKILL)

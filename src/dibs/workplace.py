@@ -1,0 +1,215 @@
+"""Where the jobs of an app are run: drained, in a worker inside a server, or in one of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from dibs.config import Settings
+from dibs.engines.engine import Engine
+from dibs.errors import ConfigError
+from dibs.job import checked_number, checked_queues
+from dibs.task import Declared
+from dibs.worker.drain import Drain, DrainReport
+from dibs.worker.embedded import WorkerThread
+from dibs.worker.run import Middleware
+from dibs.worker.stats import Limits
+from dibs.worker.worker import Worker
+
+T = TypeVar("T")
+
+MAX_LIMIT = 1_000_000_000
+
+
+class Workplace:
+    """The half of `Dibs` that runs jobs."""
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        self.engine, self.settings = engine, settings
+        self.tasks: dict[str, Declared] = {}
+        self._middleware: list[Middleware] = []
+        self._thread: WorkerThread | None = None
+
+    def drain(
+        self,
+        *,
+        limit: int | None = None,
+        concurrency: int | None = None,
+        deadline: float | None = None,
+        queues: Sequence[str] | None = None,
+    ) -> DrainReport:
+        """Run what is due, and end: for serverless functions, cron jobs and tests.
+
+        Ends when nothing is due within a second, after `limit` jobs, or before `deadline` seconds have passed.
+
+        >>> from dibs import Dibs
+        >>> print(Dibs("sqlite:///shop.db").drain().claimed)
+        0
+        """
+        return _blocking(self._drain(limit, concurrency, deadline, queues, close=True))
+
+    async def adrain(
+        self,
+        *,
+        limit: int | None = None,
+        concurrency: int | None = None,
+        deadline: float | None = None,
+        queues: Sequence[str] | None = None,
+    ) -> DrainReport:
+        """The same for async code."""
+        return await self._drain(limit, concurrency, deadline, queues)
+
+    @asynccontextmanager
+    async def running(
+        self,
+        *,
+        concurrency: int | None = None,
+        queues: Sequence[str] | Mapping[str, float] | None = None,
+    ) -> AsyncIterator[Worker]:
+        """A worker inside your server, for as long as the block lasts: `async with app.running():` in its lifespan.
+
+        When the block ends the worker stops politely: running jobs have the grace time to finish.
+        """
+        worker = self.worker(concurrency=concurrency, queues=queues)
+        work = asyncio.create_task(worker.run(), name="dibs worker")
+        begun = asyncio.create_task(worker.begun.wait(), name="dibs worker begins")
+        try:
+            await asyncio.wait([work, begun], return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()  # raises what went wrong
+            yield worker
+        finally:
+            begun.cancel()
+            if not worker.stopped.is_set():
+                worker.stop()
+            await work
+
+    def start(
+        self,
+        *,
+        concurrency: int | None = None,
+        queues: Sequence[str] | Mapping[str, float] | None = None,
+    ) -> None:
+        """A worker in a thread of this process, for sync servers such as Flask; returns when it has begun.
+
+        Under gunicorn call it in each child, in the `post_fork` hook. It stops with `stop()`, or when the process ends.
+
+        >>> from dibs import Dibs
+        >>> app = Dibs("sqlite:///shop.db")
+        >>> @app.task
+        ... def greet(name: str) -> str:
+        ...     return f"hello {name}"
+        >>> app.start()
+        >>> greet.enqueue(name="Ada").join(timeout=30).result
+        'hello Ada'
+        >>> app.stop()
+        """
+        if self._thread is not None and self._thread.alive:
+            raise ConfigError("A worker of this app is running in this process already. Call app.stop() first.")
+        self._thread = WorkerThread(lambda: self.running(concurrency=concurrency, queues=queues), self.aclose)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the worker that `start` began, politely; returns when it has ended. Without one it does nothing."""
+        thread, self._thread = self._thread, None
+        if thread is not None and thread.alive:
+            thread.stop()
+
+    def worker(
+        self,
+        *,
+        concurrency: int | None = None,
+        queues: Sequence[str] | Mapping[str, float] | None = None,
+        max_jobs: int | None = None,
+        max_memory: int | None = None,
+    ) -> Worker:
+        """A worker that has not begun: what `dibs worker` and `running` run."""
+        settings = self.settings
+        if concurrency is not None:
+            checked_number("concurrency", concurrency, 1, 10_000)
+            settings = replace(settings, concurrency=concurrency)
+        if isinstance(queues, Mapping):
+            for weight in queues.values():
+                checked_number("queues", weight, 0.001, 1_000_000, whole=False)
+            checked_queues(list(queues))
+        elif queues is not None:
+            queues = checked_queues(queues)
+        return Worker(
+            self.engine,
+            self.tasks,
+            settings,
+            queues=queues,
+            middleware=self._middleware,
+            limits=Limits(max_jobs, max_memory),
+        )
+
+    def middleware(self, around: Middleware) -> Middleware:
+        """Put a coroutine function around the run of every task: `async def around(job, run): return await run()`.
+
+        >>> from dibs import Dibs
+        >>> app = Dibs("sqlite:///shop.db")
+        >>> @app.middleware
+        ... async def shout(job, run):
+        ...     return str(await run()).upper()
+        >>> @app.task
+        ... def greet(name: str) -> str:
+        ...     return f"hello {name}"
+        >>> job = greet.enqueue(name="Ada")
+        >>> print(app.drain().successful, job.refresh().result)
+        1 HELLO ADA
+        """
+        if not inspect.iscoroutinefunction(around):
+            raise ConfigError("A middleware is a coroutine function: async def around(job, run): return await run()")
+        self._middleware.append(around)
+        return around
+
+    def close(self) -> None:
+        """Close the connections of this process; they open again when needed."""
+        self.engine.close()
+
+    async def aclose(self) -> None:
+        """The same for async code."""
+        await self.engine.aclose()
+
+    async def _drain(
+        self,
+        limit: int | None,
+        concurrency: int | None,
+        deadline: float | None,
+        queues: Sequence[str] | None,
+        *,
+        close: bool = False,
+    ) -> DrainReport:
+        drain = Drain(
+            self.engine,
+            self.tasks,
+            lease=self.settings.lease,
+            beat=self.settings.beat,
+            concurrency=self.settings.concurrency
+            if concurrency is None
+            else int(checked_number("concurrency", concurrency, 1, 10_000)),
+            limit=None if limit is None else int(checked_number("limit", limit, 0, MAX_LIMIT)),
+            deadline=None if deadline is None else checked_number("deadline", deadline, 0.001, 86400, whole=False),
+            queues=None if queues is None else checked_queues(queues),
+            middleware=self._middleware,
+        )
+        try:
+            return await drain.run()
+        finally:
+            if close:
+                await self.engine.aclose()
+
+
+def _blocking(coroutine: Coroutine[Any, Any, T]) -> T:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    coroutine.close()
+    raise ConfigError(
+        "An event loop is running here, so this call would block it. Use the method's async twin: await app.adrain()."
+    )
