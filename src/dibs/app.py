@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from dibs.calls import Call, Task, new_jobs
 from dibs.config import Settings, database_url
@@ -29,6 +29,13 @@ T = TypeVar("T")
 
 # What is said of a task, and not again for a single job.
 DECLARED = {"name", "retry", "retry_on", "timeout", "process", "keep", "on_failure", "reconcile", "aliases"}
+
+
+class Declare(Protocol):
+    """`@app.task(...)`: what it makes of a function keeps the function's own types."""
+
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]:
+        """Declare it."""
 
 
 class Dibs(Workplace):
@@ -71,9 +78,9 @@ class Dibs(Workplace):
         keep: int = 7,
         tags: Sequence[str] = (),
         on_failure: Callable[[Job, Any], Any] | None = None,
-        reconcile: Callable[P, Done | Awaitable[Done | None] | None] | None = None,
+        reconcile: Callable[..., Done | Awaitable[Done | None] | None] | None = None,
         aliases: Sequence[str] = (),
-    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    ) -> Declare: ...
 
     def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc]  # named in the overloads
         """Declare a function as a task; it stays an ordinary function when called.

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dibs.cli.db import db
+from dibs.cli.demo import demo
 from dibs.cli.drain import drain
 from dibs.cli.enqueue import enqueue
 from dibs.cli.jobs import jobs
@@ -36,7 +37,7 @@ def dibs() -> None:
     """
 
 
-for command in (db, drain, enqueue, jobs, queues, worker, workers):
+for command in (db, demo, drain, enqueue, jobs, queues, worker, workers):
     dibs.add_command(command)
 
 
