@@ -15,8 +15,8 @@ STAMP := $(VENV)/.installed
 help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(STAMP) ## watch ten processes claim against each other
-	$(BIN)/python examples/ten_claimers.py
+demo: $(STAMP) ## a tour: jobs run, one fails and is retried, and a worker is killed
+	$(BIN)/dibs demo
 
 test: $(STAMP) ## run the tests on every engine (PostgreSQL comes with the dev dependencies)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)

@@ -1,6 +1,6 @@
 """Ten processes claim from one queue at the same time, and a ledger that each of them writes is the judge.
 
-Run it with `make demo`, or on a database of your own: python examples/ten_claimers.py postgresql://localhost/shop
+Run it as it is, or on a database of your own: python examples/ten_claimers.py postgresql://localhost/shop
 """
 
 import multiprocessing

@@ -173,7 +173,10 @@ def test_variables_of_the_environment_are_documented() -> None:
 
 def commands(of: click.Command = command_line, path: str = "dibs") -> Iterator[tuple[str, click.Command]]:
     if isinstance(of, click.Group):
-        for name, command in of.commands.items():
+        context = click.Context(of)
+        for name in of.list_commands(context):
+            command = of.get_command(context, name)
+            assert command is not None
             yield from commands(command, f"{path} {name}")
     else:
         yield path, of

@@ -20,7 +20,6 @@ from dibs.retry import Policy
 from dibs.task import AlreadyDone as Done
 from dibs.task import Declared, Options
 from dibs.waiting import Wait
-from dibs.worker.commands import NAME, Command, command
 from dibs.workplace import Workplace
 
 P = ParamSpec("P")
@@ -107,6 +106,8 @@ class Dibs(Workplace):
         >>> print(app.drain().successful, job.refresh().result)
         1 {'exitCode': 0, 'stdout': '42\\n', 'stderr': ''}
         """
+        from dibs.worker.commands import NAME, Command, command
+
         return self._declare(command, Command, **{"name": NAME, **options, "process": True})
 
     def _declare(

@@ -1,4 +1,7 @@
-"""Where the jobs of an app are run: drained, in a worker inside a server, or in one of its own."""
+"""Where the jobs of an app are run: drained, in a worker inside a server, or in one of its own.
+
+The worker is loaded by whoever runs jobs: a web process that only adds some starts sooner without it.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,19 @@ import inspect
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.config import Settings
 from dibs.engines.engine import Engine
 from dibs.errors import ConfigError
 from dibs.job import checked_number, checked_queues
 from dibs.task import Declared
-from dibs.worker.drain import Drain, DrainReport
-from dibs.worker.embedded import WorkerThread
-from dibs.worker.run import Middleware
-from dibs.worker.stats import Limits
-from dibs.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from dibs.worker.drain import DrainReport
+    from dibs.worker.embedded import WorkerThread
+    from dibs.worker.run import Middleware
+    from dibs.worker.worker import Worker
 
 T = TypeVar("T")
 
@@ -108,6 +112,8 @@ class Workplace:
         'hello Ada'
         >>> app.stop()
         """
+        from dibs.worker.embedded import WorkerThread
+
         if self._thread is not None and self._thread.alive:
             raise ConfigError("A worker of this app is running in this process already. Call app.stop() first.")
         self._thread = WorkerThread(lambda: self.running(concurrency=concurrency, queues=queues), self.aclose)
@@ -128,6 +134,9 @@ class Workplace:
         max_memory: int | None = None,
     ) -> Worker:
         """A worker that has not begun: what `dibs worker` and `running` run."""
+        from dibs.worker.stats import Limits
+        from dibs.worker.worker import Worker
+
         settings = self.settings
         if concurrency is not None:
             checked_number("concurrency", concurrency, 1, 10_000)
@@ -184,6 +193,8 @@ class Workplace:
         *,
         close: bool = False,
     ) -> DrainReport:
+        from dibs.worker.drain import Drain
+
         drain = Drain(
             self.engine,
             self.tasks,

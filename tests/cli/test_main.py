@@ -1,14 +1,18 @@
 """The command `dibs`: its help, what it works on, and what it says to a user's mistake."""
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import click
 import pytest
 
 import dibs
+from dibs.cli.main import COMMANDS
 from dibs.cli.main import dibs as command_line
-from tests.cli.commands import Shell
+from tests.cli.commands import PROGRAM, Shell
 
 APP = """
 from dibs import Dibs
@@ -18,7 +22,10 @@ app = Dibs("sqlite:///shop.db")
 
 def commands(of: click.Command = command_line, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     if isinstance(of, click.Group):
-        for name, command in of.commands.items():
+        context = click.Context(of)
+        for name in of.list_commands(context):
+            command = of.get_command(context, name)
+            assert command is not None
             yield from commands(command, (*path, name))
     else:
         yield path
@@ -33,7 +40,7 @@ WORKING = [["db", "status"], ["drain"]]
 def test_every_command_has_help_with_an_example(shell: Shell, path: tuple[str, ...], option: str) -> None:
     result = shell.dibs(*path, option)
     assert result.exit_code == 0
-    assert f"Example: dibs {' '.join(path)} " in result.output
+    assert f"Example: dibs {' '.join(path)}" in result.output
     assert "\b" not in result.output
 
 
@@ -49,6 +56,38 @@ def test_help_lists_the_commands(shell: Shell) -> None:
     assert result.exit_code == 0
     assert {"db", "drain"} <= set(result.output.split())
     assert "DIBS_APP" in result.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_says_of_each_command_what_it_says_itself(name: str) -> None:
+    command = command_line.get_command(click.Context(command_line), name)
+    assert command is not None
+    assert command.help is not None
+    assert " ".join(command.help.split()).startswith(COMMANDS[name])
+
+
+@pytest.mark.parametrize("code", ["import dibs.cli.main", "import dibs"])
+def test_help_and_import_load_no_worker_and_no_driver(code: str) -> None:
+    program = f"{code}; import sys; print(*[name for name in ('asyncio', 'sqlite3', 'psycopg') if name in sys.modules])"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (said.stdout, said.stderr) == ("\n", "")
+
+
+@pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])
+def test_completion_for_every_shell(shell: Shell, shell_name: str) -> None:
+    result = shell.dibs("completion", shell_name)
+    assert result.exit_code == 0
+    assert "_DIBS_COMPLETE" in result.output
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [("dibs wor", {"worker", "workers"}), ("dibs jobs ca", {"cancel"}), ("dibs worker --conc", {"--concurrency"})],
+)
+def test_what_is_completed(shell: Shell, words: str, expected: set[str]) -> None:
+    environment = {"_DIBS_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    said = subprocess.run([PROGRAM], env={**os.environ, **environment}, capture_output=True, text=True, timeout=60)
+    assert {line.rpartition(",")[2] for line in said.stdout.split()} == expected
 
 
 def test_the_version(shell: Shell) -> None:

@@ -3,24 +3,52 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Any
 
 import click
 
-from dibs.cli.db import db
-from dibs.cli.demo import demo
-from dibs.cli.drain import drain
-from dibs.cli.enqueue import enqueue
-from dibs.cli.jobs import jobs
-from dibs.cli.queues import queues, workers
-from dibs.cli.worker import worker
-from dibs.errors import DibsError
+# Loaded when called: `dibs --help`, and completion in a shell, need no database and no worker.
+COMMANDS = {
+    "completion": "Print what makes Tab complete in your shell.",
+    "db": "The schema in your database: bring it up to date, look at it, print it.",
+    "demo": "A tour: jobs run, one fails and is retried, and a worker is killed with SIGKILL while it runs another.",
+    "dev": "A worker that starts anew whenever a Python file changes.",
+    "drain": "Run what is due, and end: for cron and serverless functions.",
+    "enqueue": "Add a job.",
+    "jobs": "Jobs: list them, look at one, cancel or retry them.",
+    "queues": "Queues: what waits in them; pause and resume them.",
+    "worker": "Run jobs until told to stop.",
+    "workers": "List the workers: who they are, since when, and when they last beat.",
+}
+PLACES = {"workers": "queues"}  # those that are not in the module of their name
 
 
 class Commands(click.Group):
-    """Shows our own errors as click shows its own."""
+    """Loads a command when it is called, and shows our own errors as click shows its own."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = import_module(f"dibs.cli.{PLACES.get(name, name)}")
+        found: click.Command = getattr(module, name)
+        return found
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(name, help=said) for name, said in COMMANDS.items() if name.startswith(incomplete)]
 
     def invoke(self, context: click.Context) -> Any:
+        from dibs.errors import DibsError
+
         try:
             return super().invoke(context)
         except DibsError as error:
@@ -35,10 +63,6 @@ def dibs() -> None:
     The first argument of a command is your app as module:attribute (like shop.jobs:app), or a database URL; else the
     environment's DIBS_APP.
     """
-
-
-for command in (db, demo, drain, enqueue, jobs, queues, worker, workers):
-    dibs.add_command(command)
 
 
 def main() -> None:
