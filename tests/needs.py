@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from tests.faketime import find_faketime
 from tests.servers.pgbouncer import find_pgbouncer
 from tests.servers.postgres import find_system_programs
 
 # What a test may need: whether it is there, and what to say when it is not.
 NEEDS: Mapping[str, tuple[Callable[[], bool], str]] = {
+    "faketime": (lambda: find_faketime() is not None, "libfaketime is not installed"),
     "pgbouncer": (lambda: find_pgbouncer() is not None, "pgbouncer is not installed"),
     "postgresql": (lambda: find_system_programs() is not None, "the system has no PostgreSQL of its own"),
     "root": (lambda: os.geteuid() == 0, "this is not run as root"),

@@ -6,9 +6,10 @@ import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import msgspec
+import pydantic
 import pytest
 
 from dibs.errors import InvalidPayload, PayloadTooLarge
@@ -169,6 +170,67 @@ def test_arguments_come_back_in_their_types() -> None:
     moment = datetime(2024, 1, 2, tzinfo=UTC)
     document = signature.dump({"to": "ann", "at": moment})
     assert signature.load(document) == {"to": "ann", "copies": 1, "tags": [], "at": moment}
+
+
+class Size(TypedDict):
+    width: int
+    height: NotRequired[int]
+
+
+class Stamp(msgspec.Struct):
+    at: datetime
+
+
+class Order(pydantic.BaseModel):
+    item: str
+    count: int = 1
+
+
+def every_kind(point: Point, size: Size, stamp: Stamp, order: Order, orders: list[Order] = []) -> None:  # noqa: B006 # a task may
+    ...
+
+
+KINDS = {
+    "point": Point(1.5),
+    "size": Size(width=3),
+    "stamp": Stamp(datetime(2024, 1, 2, tzinfo=UTC)),
+    "order": Order(item="tea"),
+    "orders": [Order(item="milk", count=2)],
+}
+
+
+def test_arguments_may_be_dataclasses_typed_dicts_structs_and_models() -> None:
+    signature = Signature(every_kind)
+    assert signature.load(signature.dump(KINDS)) == KINDS
+    assert b'"order":{"item":"tea","count":1}' in signature.dump(KINDS)
+
+
+@pytest.mark.parametrize(
+    "wrong, place",
+    [
+        ({"size": {"height": 1}}, "width"),
+        ({"stamp": {"at": "noon"}}, r"\$.stamp.at"),
+        ({"order": {"item": 1}}, r"\$.order"),
+        ({"order": Point(1)}, r"\$.order"),
+        ({"orders": [{"count": 1}]}, r"\$.orders\[0\]"),
+        ({"orders": [{"item": "tea", "count": float("nan")}]}, "count is nan"),
+        ({"point": object()}, "class object"),
+    ],
+)
+def test_what_is_wrong_inside_them_is_named(wrong: dict[str, Any], place: str) -> None:
+    with pytest.raises(InvalidPayload, match=place):
+        Signature(every_kind).dump({**KINDS, **wrong})
+
+
+def test_a_result_may_be_a_model() -> None:
+    assert encode(Order(item="tea")) == b'{"item":"tea","count":1}'
+
+
+def test_a_class_that_json_knows_nothing_of() -> None:
+    def odd(what: Silent) -> None: ...
+
+    with pytest.raises(InvalidPayload, match="Silent"):
+        Signature(odd).load(b'{"what":1}')
 
 
 def test_a_default_list_is_not_shared() -> None:

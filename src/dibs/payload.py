@@ -30,7 +30,7 @@ def encode(value: Any, limit: int = MAX_BYTES, *, what: str = "payload") -> byte
     """
     try:
         if not _is_plain(value, 0):
-            value = msgspec.to_builtins(value, str_keys=False)
+            value = msgspec.to_builtins(value, str_keys=False, enc_hook=_from_model)
             _check(value, what, 0)
         document = _encode(value)
     except (TypeError, ValueError, UnicodeError, RecursionError) as error:
@@ -40,6 +40,19 @@ def encode(value: Any, limit: int = MAX_BYTES, *, what: str = "payload") -> byte
     if len(document) > limit:
         raise PayloadTooLarge(what, len(document), limit)
     return document
+
+
+def _from_model(value: Any) -> Any:
+    """A pydantic model as plain data; told by what it can do, so that pydantic is not imported."""
+    if hasattr(type(value), "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"objects of the class {type(value).__name__} are not JSON")
+
+
+def _to_model(kind: type, data: Any) -> Any:
+    if hasattr(kind, "model_validate"):
+        return kind.model_validate(data)  # its errors are ValueErrors, to which msgspec adds the place
+    raise TypeError(f"a {kind.__name__} cannot be made of JSON")
 
 
 def decode(document: bytes | str | None) -> Any:
@@ -119,7 +132,7 @@ class Signature:
         self.struct = msgspec.defstruct(
             function.__name__, fields, kw_only=True, forbid_unknown_fields=True, omit_defaults=False, frozen=True
         )
-        self._load = msgspec.json.Decoder(self.struct).decode
+        self._load = msgspec.json.Decoder(self.struct, dec_hook=_to_model).decode
 
     def dump(self, arguments: dict[str, Any], limit: int = MAX_BYTES) -> bytes:
         """The payload of a call, checked: wrong, missing or extra arguments are named."""

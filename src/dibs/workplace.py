@@ -100,7 +100,8 @@ class Workplace:
     ) -> None:
         """A worker in a thread of this process, for sync servers such as Flask; returns when it has begun.
 
-        Under gunicorn call it in each child, in the `post_fork` hook. It stops with `stop()`, or when the process ends.
+        Under gunicorn call it in each child, in the `post_worker_init` hook. It stops with `stop()`, or when the
+        process ends.
 
         >>> from dibs import Dibs
         >>> app = Dibs("sqlite:///shop.db")

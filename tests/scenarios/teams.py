@@ -53,7 +53,7 @@ def ledger(text):
                 member.end()
             app.close()
 
-    def start(self, *options: str) -> "Member":
+    def start(self, *options: str, **environment: str) -> "Member":
         """One more supervisor with its children; returns when a worker of it has begun."""
         log = self.folder / f"log-{len(self.members)}"
         with log.open("wb") as file:
@@ -63,7 +63,7 @@ def ledger(text):
                 stderr=file,
                 stdout=file,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
             )
         member = Member(process, log)
         self.members.append(member)

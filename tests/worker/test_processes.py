@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +212,12 @@ def test_a_worker_that_is_killed_leaves_nobody_behind(url: str, tasks: Any, tmp_
     pids = written(tmp_path / "pids")
     worker.send_signal(signal.SIGKILL)
     worker.wait()
-    until_gone(pids)
+    try:
+        until_gone(pids)
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     assert job.refresh().state is JobState.RUNNING  # until its lease ends
 
 

@@ -1,7 +1,10 @@
 """A job's own transaction: its effects and its last state commit together, fenced, or not at all."""
 
 import asyncio
+import json
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +19,7 @@ from dibs.engines.sqlite.connection import SqliteConnection
 from dibs.errors import ConnectionLost, LeaseLost, NoCurrentJob
 from tests.actors import Actors
 from tests.apps import can_write_at_once, on_postgres, on_sqlite
+from tests.engines.transactions import django_database
 
 KINDS = ["sync", "async"]
 
@@ -344,3 +348,52 @@ async def test_an_async_sqlalchemy_session_is_joined(url: str) -> None:
     assert await asyncio.to_thread(effects, Actors(app.engine)) == [5]
     await engine.dispose()
     await app.aclose()
+
+
+DJANGO = """
+import json, sys
+from django.conf import settings
+settings.configure(DATABASES={"default": json.loads(sys.argv[1])}, USE_TZ=True)
+import django
+django.setup()
+from django.db import connection, transaction
+from dibs import Dibs, current_job
+
+app = Dibs(sys.argv[2])
+
+def write(n):
+    with connection.cursor() as cursor:
+        cursor.execute("insert into effects values (%s)", [n])
+
+@app.task(name="joins", max_attempts=1)
+def joins(n: int, how: str) -> None:
+    try:
+        if how == "inside":
+            with transaction.atomic(), current_job().transaction(connection):
+                write(n)
+        with current_job().transaction(connection):
+            write(n)
+            with transaction.atomic():
+                write(n)
+            current_job().result = "joined"
+            if how == "raises":
+                raise ValueError("no")
+    finally:
+        connection.close()
+
+for n, how in enumerate(["commits", "raises", "inside"]):
+    joins.enqueue(n=n, how=how)
+app.drain(concurrency=1)
+"""
+
+
+@pytest.mark.slow
+def test_djangos_transaction_is_joined(app: Dibs, actors: Actors, url: str) -> None:
+    arguments = [json.dumps(django_database(url)), url]
+    done = subprocess.run([sys.executable, "-c", DJANGO, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    jobs = [app.get(number) for number in (1, 2, 3)]
+    assert [job.state.value for job in jobs] == ["SUCCESSFUL", "FAILED", "FAILED"]
+    assert (jobs[0].result, effects(actors)) == ("joined", [0, 0])
+    assert jobs[1].error == "ValueError: no"
+    assert "A durable atomic block cannot be nested within another atomic block" in str(jobs[2].error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
@@ -58,6 +59,7 @@ class Runner:
     tell: Callable[[Lease, bytes], None]
     middleware: Sequence[Middleware] = field(default_factory=tuple)
     processes: Processes = field(default_factory=Processes)
+    process_id: int = field(default_factory=os.getpid)
 
     def close(self) -> None:
         """No more jobs: threads and processes end when what they run has ended or was stopped."""
@@ -102,6 +104,8 @@ class Runner:
             if isinstance(error, FailedElsewhere):
                 return error.outcome
             return _errored(task, job, error, self.worker, time.monotonic() - began, permanent=permanent)
+        finally:
+            _only_in(self.process_id)
 
     async def _called(self, task: Declared, job: Claimed, arguments: dict[str, Any], current: CurrentJob) -> Any:
         async def innermost() -> Any:
@@ -128,7 +132,7 @@ class Runner:
         return await self._in_thread(partial(function, **arguments), task.timeout)
 
     async def _in_thread(self, function: Callable[[], Any], timeout: float | None) -> Any:
-        future = self.threads.submit(copy_context().run, _caught, function)
+        future = self.threads.submit(copy_context().run, _caught, function, self.process_id)
         try:
             waiting = asyncio.wrap_future(future)
             result, error = await (waiting if timeout is None else _timed(timeout, waiting, UNSTOPPABLE))
@@ -214,12 +218,20 @@ def _wrapped(around: Middleware, current: CurrentJob, run: Run) -> Run:
     return wrapped
 
 
-def _caught(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+def _caught(function: Callable[[], Any], process_id: int) -> tuple[Any, BaseException | None]:
     """Futures do not carry every exception: StopIteration waits for ever, GeneratorExit closes those who await it."""
     try:
         return function(), None
     except BaseException as error:
         return None, error
+    finally:
+        _only_in(process_id)
+
+
+def _only_in(process_id: int) -> None:
+    """A copy of us that user code has forked must not go on as a worker: it would use our connections."""
+    if os.getpid() != process_id:
+        os._exit(1)
 
 
 def _success(task: Declared, result: Any) -> Done:

@@ -1,0 +1,115 @@
+"""Tasks that misbehave, in a real worker: they fail, or their process does; the others and the worker live on."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dibs import JobState
+from tests.apps import on_postgres
+from tests.scenarios.teams import Team
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+CODE = """
+import subprocess, sys
+
+class Odd(BaseException):
+    pass
+
+def misbehave(how):
+    match how:
+        case "exit":
+            sys.exit(7)
+        case "base":
+            raise Odd("odd")
+        case "stop":
+            raise StopIteration("over")
+        case "memory":
+            bytearray(1 << 60)
+        case "object":
+            return object()
+        case "fork":
+            if os.fork() == 0:
+                ledger(f"copy {os.getpid()}")
+                return "copy"
+            return "parent"
+        case "children":
+            subprocess.Popen(["sleep", "0.2"])
+            return "spawned"
+
+@app.task(max_attempts=1)
+def in_thread(n: int, how: str) -> str:
+    return misbehave(how)
+
+@app.task(max_attempts=1)
+async def in_loop(n: int, how: str) -> str:
+    return misbehave(how)
+
+@app.task(max_attempts=1)
+async def waits_after_fork(n: int) -> str:
+    if os.fork() == 0:
+        ledger(f"copy {os.getpid()}")
+    await asyncio.sleep(0.01)
+    return "parent"
+
+@app.task(max_attempts=2)
+def closes(n: int) -> None:
+    ledger(f"closes {n}")
+    os.closerange(3, 1024)
+    time.sleep(600)
+
+@app.task
+async def good(n: int) -> None:
+    ledger(f"good {n} {os.getpid()}")
+"""
+ERRORS = {
+    "exit": "SystemExit: 7",
+    "base": "Odd: odd",
+    "stop": "StopIteration",
+    "memory": "MemoryError",
+    "object": "InvalidPayload: The result cannot be written as JSON",
+}
+RESULTS = {"fork": "parent", "children": "spawned"}
+
+
+def is_alive(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_what_a_task_does_is_its_own_affair(tmp_path: Path, url: str) -> None:
+    with Team.hire(tmp_path, url, CODE, lease=2.0, beat=0.3) as team:
+        member = team.start()
+        (pid,) = member.children()
+        tasks = {kind: team.app.task(name=f"shop.{kind}")(lambda n, how: None) for kind in ("in_thread", "in_loop")}
+        jobs = {(kind, how): task.enqueue(n=1, how=how) for kind, task in tasks.items() for how in (*ERRORS, *RESULTS)}
+        (forked,) = team.add("waits_after_fork", 1)
+        ids = team.add("good", 20)
+        for (kind, how), job in jobs.items():
+            done = job.join(60)
+            if how in RESULTS:
+                assert (done.state, done.result) == (JobState.SUCCESSFUL, RESULTS[how]), kind
+            else:
+                assert done.state is JobState.FAILED, kind
+                assert ERRORS[how] in str(done.error), kind
+        assert team.app.join(forked, 60).result == "parent"
+        assert {team.app.join(job_id, 60).state for job_id in ids} == {JobState.SUCCESSFUL}
+        assert member.children() == [pid], member.said()
+        copies = [line.split()[1] for line in team.ledger() if line.startswith("copy")]
+        assert len(copies) == 3
+        team.until(lambda: not any(map(is_alive, copies)), "the copies of the worker ended")
+
+
+@on_postgres  # a file's locks may be lost with its descriptors, and nobody can help that
+def test_a_task_that_closes_the_files_of_its_worker(tmp_path: Path, url: str) -> None:
+    with Team.hire(tmp_path, url, CODE, lease=2.0, beat=0.3) as team:
+        team.start()
+        (bad,) = team.add("closes", 1)
+        team.until(lambda: "closes 0" in team.ledger(), "it closed them")
+        ids = team.add("good", 50)
+        team.until(lambda: Counter(line.split()[0] for line in team.ledger())["good"] >= 50, "the others ran")
+        assert {team.app.join(job_id, 60).state for job_id in ids} == {JobState.SUCCESSFUL}
+        assert team.app.join(bad, 60).state is JobState.FAILED
