@@ -18,6 +18,7 @@ from benchmarks.floor import connect
 from benchmarks.loops import NOTE, open_engine
 from benchmarks.places import Bench
 from benchmarks.report import Bound, Figure, rate
+from dibs import Dibs
 from dibs.job import NewJob
 from dibs.operations import jobs
 from dibs.payload import Signature
@@ -30,7 +31,8 @@ COPY = "copy dibs.jobs (queue, rank, type, payload) from stdin"
 POSTGRES_ONE = "insert into dibs.jobs (queue, rank, type, payload) values (%s, %s, %s, %s) returning id"
 SQLITE_MANY = "insert into dibs_jobs (queue, rank, type, payload, run_at, created_at) values (?, ?, ?, ?, ?, ?)"
 SQLITE_ONE = SQLITE_MANY + " returning id"
-SINGLE_AT_LEAST = 0.8
+SINGLE_AT_LEAST, API_SINGLE_AT_LEAST = 0.8, 0.75
+API_AT_LEAST = 0.4  # of COPY
 
 Ways = Mapping[str, Callable[[], object]]
 Laps = dict[str, list[float]]
@@ -62,6 +64,8 @@ class Contest(ABC):
     def __init__(self, url: str) -> None:
         self.engine = open_engine(url)
         self.engine.migrate()
+        self.app = Dibs(url if "://" in url else f"sqlite:///{url}")
+        self.task = self.app.task(name="noop")(noop)
 
     def add_many(self, count: int) -> None:
         """Ours, from payloads."""
@@ -72,6 +76,15 @@ class Contest(ABC):
     def add_calls(self, count: int) -> None:
         """Ours, from the arguments of calls."""
         self.engine.run(jobs.add_many(NewJob("noop", SIGNATURE.dump(call)) for call in CALLS[:count]))
+
+    def add_by_api(self, count: int) -> None:
+        """Ours, as a user does."""
+        self.app.enqueue_many(self.task.call(**call) for call in CALLS[:count])
+
+    def add_singly_by_api(self, count: int) -> None:
+        """Ours, as a user does, one by one."""
+        for call in CALLS[:count]:
+            self.task.enqueue(**call)
 
     def add_singly(self, count: int) -> None:
         """Ours, one by one."""
@@ -93,6 +106,7 @@ class Contest(ABC):
     def close(self) -> None:
         """Close the connections."""
         self.engine.close()
+        self.app.close()
 
 
 class Postgres(Contest):
@@ -164,12 +178,19 @@ def _ask(bench: Bench, contest: Contest) -> Iterator[Figure]:
             what = f"{name}, {count:,} at once with ids, of {contest.floor}"
             yield _figure(what, "ours", rounds, count, Bound(contest.at_least) if count == MANY else None)
             yield _figure(f"{what}: checked and encoded too", "calls", rounds, count, None)
+            limit = Bound(API_AT_LEAST) if count == MANY and name == "postgres" else None
+            yield _figure(f"{what}: by enqueue_many", "api", rounds, count, limit)
         bench.say(f"enqueue: {name}, one at a time")
         singles = bench.size(*SINGLES)
-        ways = {"floor": partial(contest.bare, singles), "ours": partial(contest.add_singly, singles)}
+        ways = {
+            "floor": partial(contest.bare, singles),
+            "ours": partial(contest.add_singly, singles),
+            "api": partial(contest.add_singly_by_api, singles),
+        }
         rounds = _rounds(bench, contest, 1, ways)
         what = f"{name}, one at a time, of a bare INSERT with its id back"
         yield _figure(what, "ours", rounds, singles, Bound(SINGLE_AT_LEAST))
+        yield _figure(f"{what}: by enqueue", "api", rounds, singles, Bound(API_SINGLE_AT_LEAST))
 
 
 def _many(contest: Contest, count: int) -> Ways:
@@ -177,6 +198,7 @@ def _many(contest: Contest, count: int) -> Ways:
         "floor": partial(contest.raw, count),
         "ours": partial(contest.add_many, count),
         "calls": partial(contest.add_calls, count),
+        "api": partial(contest.add_by_api, count),
     }
 
 

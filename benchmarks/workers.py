@@ -1,4 +1,5 @@
-"""How fast is a whole worker with its default settings, how soon does it wake, what does it cost when idle?"""
+"""How fast is a whole worker with its defaults? How soon does it wake, and what does it cost when idle? When it is
+killed, how soon does another take over?"""
 
 import os
 import re
@@ -32,15 +33,27 @@ FEWER = 5  # times, of what is slower by design
 WAKES, QUICK_WAKES = 300, 60
 IDLE_SECONDS, QUICK_IDLE = 30.0, 8.0
 IDLE_WORKERS = 10
+NAP, NAPS, QUICK_NAPS = 0.05, 100, 40
+HEALING = {"a worker's child": 2.0, "the whole group": 20.0}  # seconds until its job runs again
 PATIENCE = 300.0
 
 MODULE = """
-import os, time
-from dibs import Dibs
+import asyncio, os, time
+from dibs import Dibs, current_job
 app = Dibs({url!r})
 
-@app.task(name="noop")
+@app.task(name="noop"{options})
 {kind} noop(i: int, note: str) -> None: ...
+
+@app.task(name="nap")
+async def nap() -> None:
+    await asyncio.sleep({nap})
+
+@app.task(name="hold")
+async def hold(path: str) -> None:
+    with open(path, "a") as lines:
+        lines.write(f"{{current_job().attempt}} {{time.time()}}\\n")
+    await asyncio.sleep(600)
 
 @app.task(name="wake")
 async def wake() -> float:
@@ -58,12 +71,14 @@ class Case:
     processes: int
     required: float
     fewer: int = 1
+    options: str = ""
 
 
 CASES = (
     Case("postgres", "async tasks, one process", "async def", 1, 1.0),
     Case("postgres", "async tasks, two processes", "async def", 2, 1.5),
     Case("postgres", "sync tasks in threads", "def", 1, 0.3, FEWER),
+    Case("postgres", "sync tasks in processes", "def", 1, 0.15, FEWER, ", process=True"),
     Case("sqlite", "async tasks, one process", "async def", 1, 0.3),
 )
 
@@ -82,6 +97,14 @@ def measure(bench: Bench) -> Iterator[Figure]:
         if bench.wants(f"{engine}, idle"):
             bench.say(f"workers: {engine}, {IDLE_WORKERS} idle workers")
             yield from _idle(bench, engine)
+    for engine in ("postgres", "sqlite"):
+        if bench.wants(f"{engine}, replicas"):
+            bench.say(f"workers: {engine}, one replica and two")
+            yield _replicas(bench, engine)
+        for whom, limit in HEALING.items():
+            if bench.wants(f"{engine}, SIGKILL of {whom}"):
+                bench.say(f"workers: {engine}, SIGKILL of {whom}")
+                yield _healing(bench, engine, whom, limit)
 
 
 @contextmanager
@@ -92,11 +115,13 @@ def _place(bench: Bench, engine: str) -> Iterator[str]:
 
 
 @contextmanager
-def _at_work(place: str, kind: str = "async def", *options: str, count: int = 1) -> Iterator[list[Member]]:
+def _at_work(
+    place: str, kind: str = "async def", *options: str, count: int = 1, task: str = ""
+) -> Iterator[list[Member]]:
     """`dibs worker` with its defaults, log and all, so many times."""
     with TemporaryDirectory() as folder:
         url = place if "://" in place else f"sqlite:///{place}"
-        Path(folder, "bench_app.py").write_text(MODULE.format(url=url, kind=kind))
+        Path(folder, "bench_app.py").write_text(MODULE.format(url=url, kind=kind, options=task, nap=NAP))
         with Path(folder, "log").open("wb") as log:
             members = [
                 subprocess.Popen(
@@ -110,8 +135,10 @@ def _at_work(place: str, kind: str = "async def", *options: str, count: int = 1)
             try:
                 yield members
             finally:
-                for member in members:
-                    member.send_signal(signal.SIGTERM)
+                for number in (signal.SIGTERM, signal.SIGTERM):  # the second one stops what runs
+                    for member in members:
+                        member.send_signal(number)
+                    time.sleep(0.2)
                 for member in members:
                     member.wait(PATIENCE)
 
@@ -131,7 +158,7 @@ def _throughput(bench: Bench, case: Case) -> Figure:
             loop = Floor(base, BATCH).open()
             half = count // 2 // BATCH * BATCH
             before = _timed_floor(loop, half)
-            with _at_work(place, case.kind, "--processes", str(case.processes)):
+            with _at_work(place, case.kind, "--processes", str(case.processes), task=case.options):
                 worked = _worked(place, count)
             after = _timed_floor(loop, half)
             loop.close()
@@ -246,6 +273,61 @@ def _idle(bench: Bench, kind: str) -> Iterator[Figure]:
         yield Figure(
             f"{kind}, {IDLE_WORKERS} idle workers: statements a second", (said / seconds,), Bound(8, at_most=True)
         )
+
+
+def _replicas(bench: Bench, kind: str) -> Figure:
+    """Jobs that wait, one at a time in each replica: two of them take half as long."""
+    count, ratios = bench.size(NAPS, QUICK_NAPS), []
+    for _ in range(bench.rounds):
+        one, two = (_napped(bench, kind, replicas, count) for replicas in (1, 2))
+        ratios.append(two / one)
+    return Figure(f"{kind}, replicas of concurrency 1: time of two, of one", tuple(ratios), Bound(0.6, at_most=True))
+
+
+def _napped(bench: Bench, kind: str, replicas: int, count: int) -> float:
+    """Seconds that so many replicas take for so many naps."""
+    with _place(bench, kind) as place:
+        fill(place, 0)
+        engine = open_engine(place)
+        with _at_work(place, "async def", "--concurrency", "1", count=replicas):
+            _until(lambda: len(engine.run(workers.list_workers())) >= 2 * replicas)
+            engine.run(jobs.add_many([NewJob("nap", encode({}))] * count))
+            seconds = count / _worked(place, count)
+        engine.close()
+    return seconds
+
+
+def _healing(bench: Bench, kind: str, whom: str, limit: float) -> Figure:
+    waits = tuple(_healed(bench, kind, whom) for _ in range(bench.rounds))
+    return Figure(f"{kind}, SIGKILL of {whom}: its job runs again after", waits, Bound(limit, at_most=True), " s")
+
+
+def _healed(bench: Bench, kind: str, whom: str) -> float:
+    """Seconds from the kill to the first line of the second attempt, with a second worker on hand."""
+    with _place(bench, kind) as place, TemporaryDirectory() as folder, _at_work(place, count=2) as members:
+        lines = Path(folder, "lines")
+        engine = open_engine(place)
+        engine.migrate()
+        _until(lambda: len(engine.run(workers.list_workers())) >= 4)
+        added = engine.run(jobs.add(NewJob("hold", encode({"path": str(lines)}))))
+        _until(lambda: lines.exists() and lines.read_text().count("\n") == 1)
+        victim = _runs(members, str(engine.run(jobs.get(added.id)).worker))
+        killed = time.time()
+        for pid in victim if whom == "the whole group" else victim[1:]:
+            os.kill(pid, signal.SIGKILL)
+        _until(lambda: lines.read_text().count("\n") == 2)
+        engine.run(jobs.cancel([added.id]))
+        engine.close()
+        return float(lines.read_text().split()[3]) - killed
+
+
+def _runs(members: list[Member], worker: str) -> list[int]:
+    """The supervisor and its children that this worker is one of."""
+    for member in members:
+        children = [int(pid) for pid in Path(f"/proc/{member.pid}/task/{member.pid}/children").read_text().split()]
+        if any(f"-{pid}-" in worker for pid in children):
+            return [member.pid, *children]
+    raise AssertionError(f"nobody here is {worker}")
 
 
 def _cpu(members: list[Member]) -> float:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import socket
 import sys
 import threading
+from collections.abc import Coroutine, Iterator
 from contextlib import suppress
+from contextvars import copy_context
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
-from queue import SimpleQueue
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from dibs.calls import Task
 from dibs.context import CurrentJob
@@ -29,6 +31,8 @@ from dibs.worker.frames import Frames, framed
 from dibs.worker.run import Runner, not_begun
 from dibs.worker.threads import DaemonThreads
 
+T = TypeVar("T")
+
 MAIN = "__main__"  # of the worker's process, which is not ours
 
 
@@ -39,6 +43,9 @@ class InPlace(Runner):
         result = task.function(**arguments)
         return await result if task.is_async else result
 
+    def _told_to_stop(self) -> bool:
+        return False  # who is to stop is killed
+
 
 class Child:
     """The other end of a slot."""
@@ -46,35 +53,42 @@ class Child:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.sending = threading.Lock()
-        self.messages: SimpleQueue[list[Any]] = SimpleQueue()
+        self.frames = Frames()
+        self.loop = asyncio.new_event_loop()
         self.tasks: dict[tuple[str, str], tuple[Declared, Any]] = {}
         self.main: str | None = None
 
     def run(self) -> None:
         """Until the worker lets go of the socket."""
-        threading.Thread(target=self._receive, name="dibs-orders", daemon=True).start()
-        sys.path[:], self.main = self.messages.get()
-        runner = asyncio.Runner()
+        threading.Thread(target=self._watch, name="dibs-watch", daemon=True).start()
         try:
-            while True:
-                module, name, *rest = self.messages.get()
+            messages = self._messages()
+            sys.path[:], self.main = next(messages)
+            for module, name, *rest in messages:
                 if rest:
                     worker, fields = rest
-                    self._send(answer(self._outcome(runner, (module, name), worker, Claimed(*fields))))
+                    self._send(answer(self._outcome((module, name), worker, Claimed(*fields))))
                 else:
                     with suppress(BaseException):  # the job itself will tell
                         self._task(module, name)
                     self._send(["ready"])
-        finally:  # the job has closed what we need
+        finally:  # the worker is gone, or the job has closed what we need
             _die()
 
-    def _outcome(self, runner: asyncio.Runner, name: tuple[str, str], worker: str, job: Claimed) -> Outcome | Committed:
+    def _messages(self) -> Iterator[list[Any]]:
+        while data := self.connection.recv(65536):
+            yield from self.frames.feed(data)
+
+    def _outcome(self, name: tuple[str, str], worker: str, job: Claimed) -> Outcome | Committed:
         try:
             task, engine = self._task(*name)
         except BaseException as error:  # importing is running user code
             return not_begun(job, error, worker)
         inner = InPlace(engine, worker, DaemonThreads(1, "none"), self._tell)
-        return runner.run(inner.run(task, job, inner.context(task, job)))
+        running = inner.run(task, job, inner.context(task, job))
+        if task.is_async:
+            return self.loop.run_until_complete(running)
+        return copy_context().run(_finish, running)
 
     def _task(self, module: str, name: str) -> tuple[Declared, Any]:
         """What the worker calls so, and the engine that its transactions use."""
@@ -110,14 +124,21 @@ class Child:
         with self.sending:
             self.connection.sendall(framed(message))
 
-    def _receive(self) -> None:
-        frames = Frames()
-        try:
-            while data := self.connection.recv(65536):
-                for message in frames.feed(data):
-                    self.messages.put(message)
-        finally:  # the worker is gone
-            _die()
+    def _watch(self) -> None:
+        """While a job runs nobody reads; that the worker is gone is noticed all the same."""
+        gone = select.poll()
+        gone.register(self.connection, select.POLLHUP | select.POLLRDHUP)
+        gone.poll()
+        _die()
+
+
+def _finish(running: Coroutine[Any, Any, T]) -> T:
+    """A coroutine that waits for nothing, since what it calls does not: no loop is needed."""
+    try:
+        running.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # the coroutine's result
+    raise RuntimeError("a plain function waited for a loop")
 
 
 def _die() -> None:

@@ -23,6 +23,7 @@ from dibs.task import Declared
 from dibs.worker.frames import Frames, framed
 from dibs.worker.supervisor import died
 
+SOON = 0.002  # seconds
 STARTING = 60.0  # seconds for a process to begin and import a task
 CHILD = (sys.executable, "-m", "dibs.worker.child")
 
@@ -115,29 +116,64 @@ class Slot(asyncio.Protocol):
 
 
 class Processes:
-    """The processes of one worker: as many as run jobs at the same time, the last one used first."""
+    """The processes of one worker: as many as its jobs keep busy, the last one used first."""
 
     def __init__(self) -> None:
         self.idle: list[Slot] = []
+        self.wanted: list[asyncio.Future[Slot]] = []
+        self.count = self.starting = 0
 
     @asynccontextmanager
     async def slot(self, task: Declared) -> AsyncIterator[Slot]:
         """One that has imported the task. Whoever leaves without an answer has killed it."""
-        slot = self._slot()
+        slot = await self._slot()
         try:
-            await slot.prepare(task)
+            self.starting += 1
+            try:
+                await slot.prepare(task)
+            finally:
+                self.starting -= 1
             yield slot
         except BaseException:  # cancelled, too late, or dead
             slot.kill()
+            self.count -= 1
             raise
-        self.idle.append(slot)
+        self._free(slot)
 
-    def _slot(self) -> Slot:
+    async def _slot(self) -> Slot:
+        """An idle one; else one that becomes so soon, for that takes less time than to begin another."""
         while self.idle:
             slot = self.idle.pop()
             if slot.alive:
                 return slot
+            self.count -= 1
+        return (await self._soon() if self.count else None) or self._another()
+
+    async def _soon(self) -> Slot | None:
+        wanted: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
+        self.wanted.append(wanted)
+        try:
+            done, _ = await asyncio.wait([wanted], timeout=SOON)
+            while not done and self.starting:  # when that one has begun, it may be quick
+                done, _ = await asyncio.wait([wanted], timeout=SOON)
+        except BaseException:
+            self.wanted.remove(wanted)
+            if wanted.done():
+                self._free(wanted.result())
+            raise
+        self.wanted.remove(wanted)
+        return wanted.result() if wanted.done() else None
+
+    def _another(self) -> Slot:
+        self.count += 1
         return Slot()
+
+    def _free(self, slot: Slot) -> None:
+        for wanted in self.wanted:
+            if not wanted.done():
+                wanted.set_result(slot)
+                return
+        self.idle.append(slot)
 
     def close(self) -> None:
         """End them; what runs is killed by whoever waits for it."""

@@ -97,7 +97,7 @@ class Runner:
         except BaseException as error:  # user code may raise anything, sys.exit included; the worker lives on
             if current.settled:
                 return Committed()
-            if _told_to_stop():
+            if self._told_to_stop():
                 return Released()
             if isinstance(error, Snooze):
                 return Snoozed(error.seconds)
@@ -106,6 +106,11 @@ class Runner:
             return _errored(task, job, error, self.worker, time.monotonic() - began, permanent=permanent)
         finally:
             _only_in(self.process_id)
+
+    def _told_to_stop(self) -> bool:
+        """By us. User code may also raise CancelledError by itself, which is a failure like any other."""
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
 
     async def _called(self, task: Declared, job: Claimed, arguments: dict[str, Any], current: CurrentJob) -> Any:
         async def innermost() -> Any:
@@ -236,12 +241,6 @@ def _only_in(process_id: int) -> None:
 
 def _success(task: Declared, result: Any) -> Done:
     return SUCCESS if result is None else Done(JobState.SUCCESSFUL, encode(result, task.max_payload, what="result"))
-
-
-def _told_to_stop() -> bool:
-    """By us. User code may also raise CancelledError by itself, which is a failure like any other."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _errored(
