@@ -40,10 +40,9 @@ PUBLIC = [
 BROAD = {
     "engines/sqlite/connection.py: _patiently": "the error's class is that of a module which the app may choose",
     "worker/run.py: run": "user code may raise anything",
-    "worker/run.py: _caught": "the same in a thread",
     "worker/embedded.py: _run": "whatever ends the thread is raised by whoever started it",
     "worker/run.py: _delay": "a retry policy is user code too",
-    "worker/threads.py: _call": "user code again, whose error belongs to the future",
+    "worker/threads.py: _answer": "the same in a thread",
     "worker/child.py: _outcome": "and importing the module that has it",
     "worker/run.py: _described": "so is the __str__ of an exception",
 }

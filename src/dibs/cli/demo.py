@@ -148,10 +148,9 @@ class Tour:
             "[bold]What happened[/]",
             f"  {good} of {len(self.jobs)} jobs are SUCCESSFUL.",
             f"  Job {retried[0]} failed once and was retried." if retried else "",
-            f"  Process {self.killed} was killed with SIGKILL at {KILL_AT:.0%} of job {self.jobs[0].id}. "
-            f"Its jobs ran again {self.taken_over_after:.1f} s later, in another process.",
-            f"  The account was charged {charges[0]} time, {charges[1]} cents: the charge and the job's success "
-            "commit together.",
+            f"  Process {self.killed} was killed with SIGKILL at {KILL_AT:.0%} of job {self.jobs[0].id}.",
+            f"  {self.taken_over_after:.1f} s later the job ran again, in another process.",
+            f"  The account was charged {charges[0]} time, {charges[1]} cents: effects and success commit together.",
             "",
             "Next: README.md, or `dibs --help`.",
         ]

@@ -137,12 +137,8 @@ class Runner:
         return await self._in_thread(partial(function, **arguments), task.timeout)
 
     async def _in_thread(self, function: Callable[[], Any], timeout: float | None) -> Any:
-        future = self.threads.submit(copy_context().run, _caught, function, self.process_id)
-        try:
-            waiting = asyncio.wrap_future(future)
-            result, error = await (waiting if timeout is None else _timed(timeout, waiting, UNSTOPPABLE))
-        finally:
-            self.threads.abandon(future)
+        running = self.threads.run(partial(copy_context().run, _here, function, self.process_id))
+        result, error = await (running if timeout is None else _timed(timeout, running, UNSTOPPABLE))
         if error is not None:
             raise error
         return result
@@ -223,12 +219,9 @@ def _wrapped(around: Middleware, current: CurrentJob, run: Run) -> Run:
     return wrapped
 
 
-def _caught(function: Callable[[], Any], process_id: int) -> tuple[Any, BaseException | None]:
-    """Futures do not carry every exception: StopIteration waits for ever, GeneratorExit closes those who await it."""
+def _here(function: Callable[[], Any], process_id: int) -> Any:
     try:
-        return function(), None
-    except BaseException as error:
-        return None, error
+        return function()
     finally:
         _only_in(process_id)
 
