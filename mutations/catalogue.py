@@ -450,8 +450,8 @@ RULES = [
     rule(
         "a process outlives its worker",
         "worker/child.py",
-        "        finally:  # the worker is gone\n            _die()\n",
-        "        finally:\n            pass\n",
+        "        gone.poll()\n        _die()\n",
+        "        gone.poll()\n",
         "tests/worker/test_processes.py",
     ),
     rule(

@@ -20,6 +20,9 @@ SQLITE, POSTGRES = "sqlite", "postgres18"
 
 on_postgres = pytest.mark.parametrize("url", [POSTGRES], indirect=True)
 on_sqlite = pytest.mark.parametrize("url", [SQLITE], indirect=True)
+# One engine in `make test`, both in CI: for what does not hang on the engine.
+on_one = pytest.mark.parametrize("url", [POSTGRES, pytest.param(SQLITE, marks=pytest.mark.long)], indirect=True)
+on_file_first = pytest.mark.parametrize("url", [SQLITE, pytest.param(POSTGRES, marks=pytest.mark.long)], indirect=True)
 
 
 @pytest.fixture

@@ -48,7 +48,8 @@ def claimed(attempts: int = 1, max_attempts: int = 3, finishing: int = 0) -> Cla
         (claimed(3, finishing=2), Released(), Back(Way.RELEASE)),
         (claimed(3, finishing=2), Finished(), Done(JobState.FAILED)),
         (claimed(3, finishing=12), Finished("no more"), Done(JobState.FAILED, hook_error="no more")),
-        (claimed(1, finishing=2), Errored(BOOM), Back(Way.FINISH, 30.0, BOOM)),
+        (claimed(1, finishing=2), Errored(BOOM), Back(Way.FINISH, 30.0)),
+        (claimed(1, finishing=12), Finished("no", BOOM), Done(JobState.FAILED, failure=BOOM, hook_error="no")),
     ],
 )
 def test_an_outcome_changes_a_job(job: Claimed, outcome: Outcome, change: Change) -> None:
@@ -69,7 +70,7 @@ def test_the_policy_is_asked_for_the_attempt_that_failed() -> None:
 
 
 def test_the_policy_is_asked_for_the_try_of_the_hook_that_failed() -> None:
-    assert after(claimed(3, finishing=2), Errored(BOOM), float) == Back(Way.FINISH, 1.0, BOOM)
+    assert after(claimed(3, finishing=2), Errored(BOOM), float) == Back(Way.FINISH, 1.0)
 
 
 @pytest.mark.parametrize("asked, stored", [(-5.0, 0.0), (float("inf"), MAX_DELAY), (float("nan"), 0.0)])

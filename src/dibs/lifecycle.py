@@ -54,6 +54,7 @@ class Finished:
     """The last step of a job that was claimed to be finished: its hook ran (or has no more tries: `hook_error`)."""
 
     hook_error: str | None = None
+    failure: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +108,11 @@ def after(job: Claimed, outcome: Outcome, policy: Policy, *, has_hook: bool = Fa
             return Back(Way.SNOOZE, bounded(delay))
         case Released():
             return Back(Way.RELEASE)
-        case Finished(hook_error):
-            return Done(JobState.FAILED, hook_error=hook_error)
+        case Finished(hook_error, failure):
+            return Done(JobState.FAILED, failure=failure, hook_error=hook_error)
         case Errored(failure, permanent, delay):
-            if job.finishing:
-                return Back(Way.FINISH, bounded(policy(job.finishing - 1)), failure)
+            if job.finishing:  # the hook's error: what the job itself died of stays what is told of it
+                return Back(Way.FINISH, bounded(policy(job.finishing - 1)))
             if not permanent and job.attempts < job.max_attempts:
                 return Back(Way.RETRY, bounded(policy(job.attempts) if delay is None else delay), failure)
             return Back(Way.FINISH, 0.0, failure) if has_hook else Done(JobState.FAILED, failure=failure)

@@ -99,7 +99,7 @@ def test_jobs_are_cancelled_and_retried(shell: Shell, name: str, app: Dibs) -> N
     for _ in range(4):
         shell.dibs("enqueue", name, "broken")
     assert shell.dibs("jobs", "cancel", name, "1", "2").output == "cancelled 2 jobs\n"
-    assert shell.dibs("jobs", "retry", name, "1").output == "retried 1 jobs\n"
+    assert shell.dibs("jobs", "retry", name, "1").output == "retried 1 job\n"
     assert app.get(1).state == JobState.PENDING
     assert "Only FAILED and CANCELLED jobs can be retried" in shell.dibs("jobs", "retry", name, "3").output
     assert shell.dibs("jobs", "cancel", name).exit_code == 2

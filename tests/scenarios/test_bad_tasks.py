@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dibs import JobState
-from tests.apps import on_postgres
+from tests.apps import on_one, on_postgres
 from tests.scenarios.teams import Team
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -80,6 +80,7 @@ def is_alive(pid: str) -> bool:
         return False
 
 
+@on_one
 def test_what_a_task_does_is_its_own_affair(tmp_path: Path, url: str) -> None:
     with Team.hire(tmp_path, url, CODE, lease=2.0, beat=0.3) as team:
         member = team.start()

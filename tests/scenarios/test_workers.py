@@ -15,13 +15,10 @@ import pytest
 from dibs import JobState
 from dibs.operations import claims, workers
 from tests.actors import Actors
-from tests.apps import POSTGRES, SQLITE
+from tests.apps import on_one
 from tests.scenarios.teams import PATIENCE, Team, said_as_json
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
-
-# One engine in `make test`, both in CI: what these are about does not hang on the engine.
-on_one = pytest.mark.parametrize("url", [POSTGRES, pytest.param(SQLITE, marks=pytest.mark.long)], indirect=True)
 
 Hire = Callable[..., AbstractContextManager[Team]]
 

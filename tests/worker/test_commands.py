@@ -9,7 +9,10 @@ import pytest
 from dibs import Dibs, JobState, Task
 from dibs.errors import InvalidPayload
 from dibs.worker.commands import TAIL
+from tests.apps import on_file_first
 from tests.worker.test_processes import until_gone, written
+
+pytestmark = on_file_first
 
 PYTHON = [sys.executable, "-"]
 

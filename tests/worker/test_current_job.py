@@ -234,8 +234,11 @@ def test_after_ten_tries_it_is_failed_without_its_hook(app: Dibs, actors: Actors
 
     job = task(app, "sync", fails, max_attempts=1, retry=0, on_failure=refund).enqueue()
     app.drain()
-    assert (len(tries), job.refresh().state) == (10, JobState.FAILED)
-    assert actors.sql("select hook_error from dibs.dead") == [("its hook was tried ten times",)]
+    failed = job.refresh()
+    assert (len(tries), failed.state) == (10, JobState.FAILED)
+    assert failed.error == "ValueError: no. Its on_failure hook was tried 10 times, and given up"
+    assert [each["error"] for each in failed.failures] == ["ValueError: no", failed.error]
+    assert actors.sql("select hook_error from dibs.dead") == [("given up",)]
 
 
 # What was done already

@@ -18,6 +18,7 @@ from dibs import Dibs, JobState
 from dibs.errors import InvalidOption
 from dibs.operations import workers
 from tests.actors import Actors
+from tests.apps import on_file_first
 
 MODULE = "tests.worker.processed"
 PATIENCE = 30.0
@@ -84,18 +85,21 @@ def test_it_runs_elsewhere_and_the_result_comes_back(tasks: Any) -> None:
     until_gone([pid])
 
 
+@on_file_first
 def test_jobs_run_side_by_side(tasks: Any) -> None:
     tasks.app.enqueue_many(tasks.double.call(n=n) for n in range(50))
     report = tasks.app.drain(concurrency=4)
     assert (report.successful, report.failed) == (50, 0)
 
 
+@on_file_first
 def test_coroutines_run_there_too(tasks: Any) -> None:
     job = tasks.adouble.enqueue(n=21)
     tasks.app.drain()
     assert job.refresh().result == 42
 
 
+@on_file_first
 @pytest.mark.parametrize(
     "how, said",
     [
@@ -119,6 +123,7 @@ def test_a_job_that_fails_fails_alone(tasks: Any, how: str, said: str) -> None:
     assert good.refresh().result["double"] == 2
 
 
+@on_file_first
 def test_the_traceback_is_that_of_the_task(tasks: Any) -> None:
     job = tasks.fail.enqueue(how="raise")
     tasks.app.drain()
@@ -138,6 +143,7 @@ def test_progress_is_passed_on(tasks: Any) -> None:
     assert job.refresh().progress == {"done": 2, "total": 2, "message": "step 2"}
 
 
+@on_file_first
 def test_a_task_that_another_process_cannot_find_fails_with_the_reason(tasks: Any) -> None:
     job = tasks.hidden.enqueue()
     tasks.app.drain()
@@ -152,6 +158,7 @@ def test_a_function_inside_another_is_refused(app: Dibs) -> None:
         def inner() -> None: ...
 
 
+@on_file_first
 def test_a_script_may_have_such_tasks(url: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -172,6 +179,7 @@ def test_a_script_may_have_such_tasks(url: str, tmp_path: Path) -> None:
 # Limits
 
 
+@on_file_first
 def test_a_job_that_takes_too_long_is_killed_with_all_it_started(tasks: Any, tmp_path: Path) -> None:
     job, good = tasks.hang.enqueue(pids=str(tmp_path / "pids")), tasks.double.enqueue(n=1)
     report = tasks.app.drain()
@@ -205,6 +213,7 @@ async def test_a_worker_that_stops_kills_what_does_not_end_and_hands_it_back(
     assert (waiting.state, waiting.attempts) == (JobState.PENDING, 0)
 
 
+@on_file_first
 def test_a_worker_that_is_killed_leaves_nobody_behind(url: str, tasks: Any, tmp_path: Path) -> None:
     job = tasks.wait.enqueue(pids=str(tmp_path / "pids"))
     command = [sys.executable, "-m", "dibs", "drain", f"{MODULE}:app"]
@@ -262,6 +271,7 @@ def test_what_was_done_already_is_not_run(tasks: Any, actors: Actors) -> None:
     assert (job.refresh().state, job.refresh().result) == (JobState.SUCCESSFUL, {"found": 7})
 
 
+@on_file_first
 def test_middleware_goes_around_it(tasks: Any) -> None:
     seen: list[str] = []
 

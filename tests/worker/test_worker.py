@@ -65,6 +65,31 @@ async def test_it_runs_what_waits_and_what_comes(app: Dibs) -> None:
         assert (await (await double.aenqueue(n=2)).ajoin(PATIENCE)).result == 4
 
 
+async def test_a_job_that_is_cancelled_and_retried_at_once_does_not_run_beside_itself_for_long(app: Dibs) -> None:
+    begun, stopped = 0, asyncio.Event()
+
+    @app.task
+    async def wait() -> str:
+        nonlocal begun
+        begun += 1
+        if begun == 2:
+            await stopped.wait()
+            return "second"
+        try:
+            await asyncio.Event().wait()
+        finally:
+            assert current_job().cancelled
+            stopped.set()
+        return "first"
+
+    async with at_work(app):
+        job = await wait.aenqueue()
+        await until(lambda: begun == 1)
+        assert await app.acancel(job.id)
+        await app.aretry(job.id)
+        assert (await job.ajoin(PATIENCE)).result == "second"
+
+
 async def test_many_jobs_are_run_once_each(app: Dibs) -> None:
     ran: list[int] = []
 

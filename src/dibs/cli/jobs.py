@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from dibs.app import Dibs
-from dibs.cli.render import ago, job_as_dict, json_option, print_json, table
+from dibs.cli.render import ago, counted, job_as_dict, json_option, print_json, table
 from dibs.cli.target import load, load_and_rest, target_argument
 from dibs.job import JobState
 from dibs.operations import jobs as operations
@@ -160,7 +160,7 @@ def _in_bulk(
     count = sum(_count(app, Filter(state, wanted.type, wanted.queue, wanted.tag)) for state in states)
     more = "over " if count >= COUNTED else ""
     if not yes and not as_json:
-        click.confirm(f"{verb} {more}{count:,} jobs?", abort=True)
+        click.confirm(f"{verb} {more}{counted(count)}?", abort=True)
     changed = refused = 0
     with click.progressbar(length=count, label=verb, hidden=as_json) as bar:
         for bulk in _steps(app, wanted, step):
@@ -192,7 +192,8 @@ def _told(done: str, changed: int, refused: int, as_json: bool) -> None:
     if as_json:
         print_json({done: changed, "refused": refused})
         return
-    click.echo(f"{done} {changed:,} jobs" + (f"; {refused:,} could not be" if refused else ""))
+    why = f"; {refused:,} could not be: no such job, or it is final already" if refused else ""
+    click.echo(f"{done} {counted(changed)}{why}")
 
 
 def _some(wanted: dict[str, str | None]) -> Filter:

@@ -11,8 +11,8 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
-from dibs.lifecycle import Change
-from dibs.worker.logs import JobLog, said
+from dibs.lifecycle import SUCCESS, Change
+from dibs.worker.logs import JobLog, log, said
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,7 +72,14 @@ class Lines(JobLog):
 
     def ended(self, job: int, change: Change, seconds: float) -> None:
         """It came to this."""
-        self._add(f"Job {job} {said(change)} in {seconds:.1f}s")
+        if change is SUCCESS:  # most
+            self._add(f"Job {job} completed in {seconds:.1f}s")
+            return
+        level, text = said(change, seconds)
+        if level == logging.INFO:
+            self._add(f"Job {job} {text}")
+        else:
+            log.log(level, "Job %s %s", job, text)  # the handler writes out what came before
 
     def flush(self) -> None:
         """All at once."""

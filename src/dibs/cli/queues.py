@@ -87,7 +87,8 @@ def workers(target: str | None, as_json: bool) -> None:
     \b
     Example: dibs workers shop.jobs:app
     """
-    found = load(target).engine.run(people.list_workers())
+    rows = load(target).engine.run(people.list_workers())
+    found = list({each.name: each for each in rows}.values())  # a worker has a row for each of its lanes
     if as_json:
         print_json([asdict(each) for each in found])
         return

@@ -58,6 +58,15 @@ def job_as_dict(job: Job) -> dict[str, Any]:
     return {each.name: getattr(job, each.name) for each in fields(job) if each.name not in NOT_SHOWN}
 
 
+def counted(count: int) -> str:
+    """So many jobs.
+
+    >>> counted(1), counted(12_000)
+    ('1 job', '12,000 jobs')
+    """
+    return f"{count:,} job" + ("" if count == 1 else "s")
+
+
 def ago(moment: datetime | None, now: datetime | None = None) -> str:
     """How long since, or until, in one unit.
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from dibs.context import CurrentJob
 from dibs.engines.engine import Engine
-from dibs.job import Claimed, JobId, JobState, Lease, WorkerId
+from dibs.job import Claimed, JobState, Lease, WorkerId
 from dibs.lifecycle import Back, Change, Committed, Done, Outcome, Released, Way, after
 from dibs.operations import claims, queues, workers
 from dibs.operations.claims import Settle, Turn
@@ -26,6 +26,7 @@ from dibs.worker.lane import Ask, Lane
 from dibs.worker.logs import JobLog
 from dibs.worker.progress import Progress
 from dibs.worker.run import Middleware, Runner
+from dibs.worker.running import Running
 from dibs.worker.stats import count
 from dibs.worker.threads import DaemonThreads
 
@@ -72,17 +73,6 @@ class DrainReport:
 
 
 @dataclass(slots=True)
-class Running:
-    """A job that runs now."""
-
-    job: Claimed
-    task: Declared
-    current: CurrentJob
-    future: asyncio.Task[Outcome | Committed]
-    began: float
-
-
-@dataclass(slots=True)
 class Drain:
     """One drain, from enlisting to leaving."""
 
@@ -99,7 +89,7 @@ class Drain:
     log: JobLog = field(default_factory=JobLog)
     report: DrainReport = field(default_factory=DrainReport)
     name: str = field(default_factory=new_name)
-    running: dict[JobId, Running] = field(default_factory=dict)
+    running: dict[Lease, Running] = field(default_factory=dict)
     settles: list[tuple[Claimed, Settle]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     silent: list[tuple[WorkerId, Any]] = field(default_factory=list)
@@ -198,9 +188,9 @@ class Drain:
             self.settles.append((job, Settle(job.lease, Back(Way.RELEASE))))
             return
         self.report.claimed += 1
-        current = self.runner.context(task, job)
-        future = self.loop.create_task(self._run(task, job, current), name=f"job {job.id}")
-        self.running[job.id] = Running(job, task, current, future, time.monotonic())
+        each = Running(job, task, self.runner.context(task, job), time.monotonic())
+        each.future = self.loop.create_task(self._run(task, job, each.current), name=f"job {job.id}")
+        self.running[each.current.lease] = each
         self.log.claimed(job.id, self.name)
 
     async def _run(self, task: Declared, job: Claimed, current: CurrentJob) -> Outcome | Committed:
@@ -212,7 +202,7 @@ class Drain:
     def _collect(self) -> None:
         """Outcomes of jobs that have ended become settles."""
         for each in [each for each in self.running.values() if each.future.done()]:
-            del self.running[each.job.id]
+            del self.running[each.current.lease]
             outcome = Released() if each.future.cancelled() else each.future.result()
             if isinstance(outcome, Committed):
                 change: Change = Done(outcome.state)

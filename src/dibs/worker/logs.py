@@ -6,6 +6,7 @@ import logging
 
 from dibs.job import JobState
 from dibs.lifecycle import Back, Change, Done, Way
+from dibs.payload import decode
 
 log = logging.getLogger("dibs")
 
@@ -19,25 +20,36 @@ class JobLog:
 
     def ended(self, job: int, change: Change, seconds: float) -> None:
         """It came to this."""
-        if log.isEnabledFor(logging.INFO):
-            log.info("Job %s %s in %.1fs", job, said(change), seconds)
+        level, text = said(change, seconds)
+        log.log(level, "Job %s %s", job, text)
 
     def flush(self) -> None:
         """What is still unwritten."""
 
 
-def said(change: Change) -> str:
-    """What became of a job, for the log."""
+def said(change: Change, seconds: float) -> tuple[int, str]:
+    """What became of a job, for the log, and how grave it is.
+
+    >>> said(Done(JobState.SUCCESSFUL), 45.21), said(Back(Way.RETRY, 3.0, b'{"error":"ValueError: no"}'), 0.5)
+    ((20, 'completed in 45.2s'), (30, 'failed after 0.5s, next attempt in 3.0s: ValueError: no'))
+    """
     match change:
         case Done(state=JobState.SUCCESSFUL):
-            return "completed"
-        case Done():
-            return "failed for good"
+            return logging.INFO, f"completed in {seconds:.1f}s"
+        case Done(failure=failure):
+            return logging.ERROR, f"failed for good after {seconds:.1f}s{_why(failure)}"
         case Back(way=Way.RELEASE):
-            return "was handed back"
-        case Back(way=Way.SNOOZE):
-            return "was snoozed"
-        case Back(way=Way.FINISH):
-            return "failed for good, and its hook comes next"
-        case Back():
-            return "failed and waits for another attempt"
+            return logging.INFO, f"was handed back after {seconds:.1f}s"
+        case Back(way=Way.SNOOZE, delay=delay):
+            return logging.INFO, f"was snoozed after {seconds:.1f}s, for {delay:.1f}s"
+        case Back(way=Way.FINISH, failure=None, delay=delay):
+            return logging.WARNING, f"waits for its on_failure hook, next try in {delay:.1f}s"
+        case Back(way=Way.FINISH, failure=failure):
+            return logging.ERROR, f"failed for good after {seconds:.1f}s, its on_failure hook comes next{_why(failure)}"
+        case Back(delay=delay, failure=failure):
+            return logging.WARNING, f"failed after {seconds:.1f}s, next attempt in {delay:.1f}s{_why(failure)}"
+
+
+def _why(failure: bytes | None) -> str:
+    """The first line of the error."""
+    return "" if failure is None else ": " + str(decode(failure)["error"]).partition("\n")[0]

@@ -19,6 +19,7 @@ from dibs.engines.engine import Engine
 from dibs.errors import ConfigError
 from dibs.job import Claimed, JobState, Lease
 from dibs.lifecycle import (
+    HOOK_TRIES,
     SUCCESS,
     Committed,
     Done,
@@ -103,6 +104,8 @@ class Runner:
                 return Snoozed(error.seconds)
             if isinstance(error, FailedElsewhere):
                 return error.outcome
+            if job.finishing:
+                log.warning("The on_failure hook of job %s raised, and is tried again", job.id, exc_info=error)
             return _errored(task, job, error, self.worker, time.monotonic() - began, permanent=permanent)
         finally:
             _only_in(self.process_id)
@@ -175,10 +178,11 @@ class Runner:
         """There is nothing left to try: the hook and FAILED, in one transaction."""
         if task.on_failure is None:
             return Finished()
-        if hook_is_spent(job):
-            return Finished("its hook was tried ten times")
-        enter(current)
         failed = await self.engine.arun(jobs.get(job.id))
+        if hook_is_spent(job):
+            said = f"{failed.error}. Its on_failure hook was tried {HOOK_TRIES} times, and given up"
+            return Finished("given up", encode(failure(job.attempts, said, worker=self.worker)))
+        enter(current)
         transaction = JobTransaction(self.engine, current, lambda: Done(JobState.FAILED), task.keep, None)
         if inspect.iscoroutinefunction(task.on_failure):
             async with transaction as connection:

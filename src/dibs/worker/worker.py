@@ -11,13 +11,11 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from dibs.config import Settings
-from dibs.context import CurrentJob
 from dibs.engines.engine import Engine
 from dibs.errors import DatabaseError
-from dibs.job import Claimed, JobId, JobState, Lease, WorkerId
+from dibs.job import Claimed, JobState, Lease, WorkerId
 from dibs.lifecycle import Back, Change, Committed, Done, Outcome, Way, after
 from dibs.operations import workers
 from dibs.operations.claims import Settle, Turn
@@ -30,6 +28,7 @@ from dibs.worker.lane import Ask, Lane
 from dibs.worker.logs import JobLog
 from dibs.worker.progress import Progress
 from dibs.worker.run import Middleware, Runner
+from dibs.worker.running import Running
 from dibs.worker.stats import Limits, Stats, count
 from dibs.worker.threads import DaemonThreads
 from dibs.worker.wakeups import Wakeups
@@ -40,17 +39,6 @@ LANES = 2
 FLUSH, FLUSH_AFTER = 100, 0.003  # a second turn at the same time is worth it for so many ends, or after so many seconds
 PAUSE = 0.1  # after a turn that failed although it was repeated for a while
 LAST_WORDS = 1.0  # seconds that cancelled jobs have to end
-
-
-@dataclass(slots=True)
-class Running:
-    """A job that runs now."""
-
-    job: Claimed
-    task: Declared
-    current: CurrentJob
-    began: float
-    future: asyncio.Task[None] | None = None
 
 
 class Worker:
@@ -69,7 +57,7 @@ class Worker:
         self.engine, self.tasks, self.settings, self.wanted = engine, tasks, settings, queues
         self.name, self.stats = new_name(), Stats()
         self.names: list[str] = list(queues or dict.fromkeys(task.options.queue for task in tasks.values()))
-        self.running: dict[JobId, Running] = {}
+        self.running: dict[Lease, Running] = {}  # by lease: a job that was retried may run beside its cancelled self
         self.settles: list[tuple[Claimed, Settle]] = []
         self.unknown: set[str] = set()
         self.buffer = Buffer(settings.concurrency, settings.prefetch)
@@ -220,7 +208,7 @@ class Worker:
     def _start(self, job: Claimed) -> None:
         task = self.tasks[job.type]
         each = Running(job, task, self.runner.context(task, job), time.monotonic())
-        self.running[job.id] = each
+        self.running[each.current.lease] = each
         self.stats.claimed += 1
         self.log.claimed(job.id, self.name)
         each.future = self.loop.create_task(self._run(each))
@@ -233,17 +221,20 @@ class Worker:
 
     def _ended(self, each: Running, outcome: Outcome | Committed) -> None:
         job, task = each.job, each.task
-        self.running.pop(job.id, None)
+        self.running.pop(each.current.lease, None)
         self.buffer.end(job)
         seconds = time.monotonic() - each.began
         if isinstance(outcome, Committed):
             change: Change = Done(outcome.state)
             self.lanes[0].note([job.id])
             count(self.stats, change)
+            self.log.ended(job.id, change, seconds)
+        elif each.lost:
+            self._refused(job)
         else:
             change = after(job, outcome, task.retry, has_hook=task.on_failure is not None)
             self.settles.append((job, Settle(job.lease, change, task.keep, job.attempts)))
-        self.log.ended(job.id, change, seconds)
+            self.log.ended(job.id, change, seconds)
         if self.limits.jobs is not None:
             self._mind_limits()
         if self.buffer.waiting and not self.in_trouble:
@@ -253,14 +244,17 @@ class Worker:
 
     def _count(self, job: Claimed, change: Change, turn: Turn) -> None:
         if job.id in turn.lost:
-            self.stats.refused += 1
-            log.warning("Job %s was taken over or cancelled: what it came to here was refused", job.id)
+            self._refused(job)
         elif job.id in turn.culprits:
             count(self.stats, Done(JobState.FAILED))
         elif job.id in turn.before:
             count(self.stats, Done(turn.before[job.id]))
         else:
             count(self.stats, change)
+
+    def _refused(self, job: Claimed) -> None:
+        self.stats.refused += 1
+        log.warning("Job %s was taken over or cancelled: what it came to here was refused", job.id)
 
     def _mind_overdue(self) -> None:
         """What waits here too long is handed back: others could start it."""
@@ -327,15 +321,17 @@ class Worker:
 
     def _drop(self, lost: frozenset[Lease]) -> None:
         """No longer ours: cancelled by somebody, or taken over."""
-        self._cancel(each for each in self.running.values() if each.job.lease in lost)
+        gone = [each for lease, each in self.running.items() if lease in lost]
+        for each in gone:
+            each.lost = True
+        self._cancel(gone)
         if lost and self.buffer.waiting:
             self.buffer.drop(lost)
 
     def _cancel(self, those: Iterable[Running]) -> None:
         for each in list(those):
             each.current.cancelled = True
-            if each.future is not None:
-                each.future.cancel()
+            each.future.cancel()
 
     # Beginning and end
 
@@ -376,7 +372,7 @@ class Worker:
         self.signal.set()
 
     async def _all_ended(self, seconds: float) -> int:
-        futures = [each.future for each in self.running.values() if each.future is not None]
+        futures = [each.future for each in self.running.values()]
         if futures:
             await asyncio.wait(futures, timeout=seconds)
         return len(self.running)
