@@ -46,6 +46,8 @@ def test_the_same_worker_goes_on_when_the_database_is_back(
     with Team.hire(tmp_path, url, CODE, **settings) as team:
         team.add("nap", JOBS)
         members = [team.start("--concurrency", "3") for _ in range(2)]
+        for member in members:
+            member.until("Worker started")  # with all its rows; one that is just beginning would give up
         team.until(lambda: len(ends(team)) >= 12, "some jobs ended")
         before = sorted(pid for member in members for pid in member.children())
         server.stop("immediate")
@@ -54,7 +56,7 @@ def test_the_same_worker_goes_on_when_the_database_is_back(
         team.until(lambda: len(ends(team)) >= JOBS, "all jobs ended", seconds + PATIENCE)
         actors = Actors(team.app.engine)
         team.until(lambda: actors.sql("select count(*) from dibs.jobs") == [(0,)], "all jobs settled")
-        assert sorted(pid for member in members for pid in member.children()) == before
+        assert sorted(pid for member in members for pid in member.children()) == before, team.logs()
         assert actors.sql("select state, crashes, count(*) from dibs.history group by 1, 2") == [
             (JobState.SUCCESSFUL.code, 0, JOBS)
         ]

@@ -188,7 +188,7 @@ def carry(raw: PatientConnection, dialect: Dialect, operation: Operation[T], whe
             if raw.prepare_threshold is None:
                 raw.execute(LOCAL_SETTINGS)
             return run(execute, dialect.speak(operation, own=True))
-    except psycopg.Error as error:
+    except (psycopg.Error, OSError) as error:
         raise translate(error, where) from error
 
 
@@ -213,5 +213,5 @@ async def acarry(raw: PatientAsyncConnection, dialect: Dialect, operation: Opera
             if raw.prepare_threshold is None:
                 await raw.execute(LOCAL_SETTINGS)
             return await arun(execute, dialect.speak(operation, own=True))
-    except psycopg.Error as error:
+    except (psycopg.Error, OSError) as error:
         raise translate(error, where) from error

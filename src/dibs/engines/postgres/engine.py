@@ -210,7 +210,10 @@ class PostgresEngine(Engine):
         raw = await server.aconnect(pooled=False, patience=self.deadline)
         try:
             for channel in channels or ("dibs_wake", "job_events"):
-                await raw.execute(f'listen "{channel}"')
+                try:
+                    await raw.execute(f'listen "{channel}"')
+                except (psycopg.Error, OSError) as error:
+                    raise translate(error, server.where) from error
             raw.patience = float("inf")  # there may be nothing to hear for long
             yield hints(raw)
         finally:

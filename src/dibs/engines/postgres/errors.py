@@ -20,8 +20,10 @@ class TimedOut(psycopg.OperationalError):
     """No answer within the client's own deadline."""
 
 
-def translate(error: psycopg.Error, where: str) -> errors.DibsError:
+def translate(error: psycopg.Error | OSError, where: str) -> errors.DibsError:
     """What happened, why, and what to do next."""
+    if isinstance(error, OSError):  # of the event loop, about a socket that is gone
+        return errors.ConnectionLost(f"The connection to {where} broke: {error}")
     code, text = error.sqlstate or "", _sentence(error)
     if code in FOR_NOW:
         return errors.Conflict(f"PostgreSQL refused for now: {text}")

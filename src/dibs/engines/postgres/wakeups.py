@@ -16,5 +16,5 @@ async def hints(raw: Any) -> AsyncIterator[Hint]:
     try:
         async for notification in raw.notifies():
             yield Hint(notification.channel, notification.payload)
-    except psycopg.Error as error:
+    except (psycopg.Error, OSError) as error:
         raise ConnectionLost(f"The connection that listens broke: {error}") from error
