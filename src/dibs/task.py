@@ -154,6 +154,7 @@ class Declared:
         self.max_payload = max_payload
         self.signature = Signature(function)
         self.is_async = inspect.iscoroutinefunction(function)
+        self.is_simple = self.is_async and self.timeout is None and not process
         self._parameters = inspect.signature(function)
 
     @property

@@ -90,7 +90,10 @@ class Runner:
             permanent = True  # arguments that cannot be read will not be better next time
             arguments = task.signature.load(job.payload)
             permanent = False
-            result = await self._called(task, job, arguments, current)
+            if task.is_simple and not self.middleware:  # most: as few coroutines in each other as can be
+                result = await task.function(**arguments)
+            else:
+                result = await self._called(task, job, arguments, current)
             if current.settled:
                 return Committed()
             permanent = True  # likewise a result that cannot be stored
