@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 TABLES = ("jobs", "dead", "history", "unique_keys", "queues", "workers", "worker_names")
 PATIENCE = 30.0
-HEAD_START, LINGER = 0.005, 0.02  # seconds
+LINGER = 0.02  # seconds
 
 
 class Fate(Enum):
@@ -117,8 +117,12 @@ class Lab:
             first, second = self.lanes
             if not linger:
                 return await asyncio.gather(_answer(first, left), _answer(second, right))
-            slow = asyncio.create_task(_answer(first, _lingering(left)))
-            await asyncio.sleep(HEAD_START)
+            begun, loop = asyncio.Event(), asyncio.get_running_loop()
+            lingering = _lingering(left, lambda: loop.call_soon_threadsafe(begun.set))
+            slow = asyncio.create_task(_answer(first, lingering))
+            waiting = asyncio.create_task(begun.wait())
+            await asyncio.wait([slow, waiting], return_when=asyncio.FIRST_COMPLETED)  # it may be refused before
+            waiting.cancel()
             fast = await _answer(second, right)
             return await slow, fast
 
@@ -148,11 +152,12 @@ async def _answer(lane: Session, operation: Operation[Any]) -> Answer:
         return Answer(error=error)
 
 
-def _lingering(operation: Operation[T]) -> Operation[T]:
-    """The same operation, with a pause before its commit."""
+def _lingering(operation: Operation[T], begun: Callable[[], object]) -> Operation[T]:
+    """The same operation, with a pause before its commit; `begun` is called when all that it writes is written."""
 
     def conversation() -> Conversation[T]:
         value = yield from operation.start()
+        begun()
         yield Statement("linger")
         return value
 

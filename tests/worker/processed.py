@@ -72,22 +72,24 @@ def snooze(path: str) -> str:
     return f"attempt {current_job().attempt}"
 
 
-@app.task(process=True, timeout=0.5, max_attempts=1)
-def hang(pids: str) -> NoReturn:
-    """Leave our own number and a child's, and never end."""
+def never_end(pids: str) -> NoReturn:
+    """Leave our own number and a child's, and stay."""
     child = subprocess.Popen(["sleep", "600"])
     Path(pids).write_text(f"{os.getpid()} {child.pid}\n")
     while True:
         time.sleep(60)
+
+
+@app.task(process=True, timeout=0.5, max_attempts=1)
+def hang(pids: str) -> NoReturn:
+    """Beyond its time."""
+    never_end(pids)
 
 
 @app.task(process=True)
 def wait(pids: str) -> NoReturn:
-    """Likewise, and nobody limits it."""
-    child = subprocess.Popen(["sleep", "600"])
-    Path(pids).write_text(f"{os.getpid()} {child.pid}\n")
-    while True:
-        time.sleep(60)
+    """And nobody limits it."""
+    never_end(pids)
 
 
 @app.task(process=True)

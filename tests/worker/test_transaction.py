@@ -305,7 +305,7 @@ def test_what_cannot_be_joined_is_named(app: Dibs, actors: Actors) -> None:
 
 @pytest.mark.parametrize("outcome", ["commits", "raises"])
 def test_a_sqlalchemy_session_is_joined(app: Dibs, actors: Actors, url: str, outcome: str) -> None:
-    sqlalchemy = pytest.importorskip("sqlalchemy")
+    import sqlalchemy
     from sqlalchemy.orm import Session
 
     engine = sqlalchemy.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))

@@ -111,20 +111,17 @@ class Tour:
         with suppress(ProcessLookupError):
             os.kill(self.killed, signal.SIGKILL)
         self.killed_at = time.monotonic()
-        self._say(f"[bold red]kill -9 {self.killed}[/]: the process that runs job {job.id}, charge, is gone")
+        self.console.print(f"[bold red]kill -9 {self.killed}[/]: the process that runs job {job.id}, charge, is gone")
 
     def _tell(self, was: Job, job: Job) -> None:
         """In words, what changed."""
         if was.state is not JobState.RETRY and job.state is JobState.RETRY:
-            self._say(f"job {job.id}, {job.type}: [yellow]RETRY[/] after {job.error}")
+            self.console.print(f"job {job.id}, {job.type}: [yellow]RETRY[/] after {job.error}")
         if job.id == self.jobs[0].id and self.killed and not self.taken_over_after and job.attempts == 2:
             self.taken_over_after = time.monotonic() - self.killed_at
-            self._say(f"job {job.id}, {job.type}: [green]taken over[/] after {self.taken_over_after:.1f} s")
+            self.console.print(f"job {job.id}, {job.type}: [green]taken over[/] after {self.taken_over_after:.1f} s")
         if not was.state.final and job.state.final:
-            self._say(f"job {job.id}, {job.type}: [green]{job.state}[/] at attempt {job.attempts}")
-
-    def _say(self, text: str) -> None:
-        self.console.print(text)
+            self.console.print(f"job {job.id}, {job.type}: [green]{job.state}[/] at attempt {job.attempts}")
 
     def _table(self) -> RenderableType:
         table = Table(box=None, pad_edge=False, header_style="bold")

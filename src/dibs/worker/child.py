@@ -127,7 +127,7 @@ class Child:
     def _watch(self) -> None:
         """While a job runs nobody reads; that the worker is gone is noticed all the same."""
         gone = select.poll()
-        gone.register(self.connection, select.POLLHUP | select.POLLRDHUP)
+        gone.register(self.connection, select.POLLHUP | getattr(select, "POLLRDHUP", 0))  # which only Linux has
         gone.poll()
         _die()
 
