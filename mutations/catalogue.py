@@ -138,6 +138,24 @@ FENCES = [
     ),
 ]
 
+CANCELLING = [
+    postgres(
+        "a cancel waits for a row while it has others",
+        "order by id for update skip locked),\ngone as (\n  delete from dibs.jobs",
+        "order by id for update),\ngone as (\n  delete from dibs.jobs",
+        JOBS,
+        file=f"{PG}/jobs.sql",
+    ),
+    rule(
+        "a cancel forgets the rows that were busy",
+        "operations/jobs.py",
+        "        ids = [job_id for job_id, cancelled in rows if not cancelled]",
+        "        ids = []",
+        JOBS,
+        engine="postgres",
+    ),
+]
+
 CLAIMING = [
     postgres(
         "a claim that does not lock what it picks",
@@ -506,4 +524,4 @@ RULES = [
     ),
 ]
 
-BREAKAGES = [*FENCES, *CLAIMING, *RECOVERING, *KEYED, *RULES]
+BREAKAGES = [*FENCES, *CANCELLING, *CLAIMING, *RECOVERING, *KEYED, *RULES]

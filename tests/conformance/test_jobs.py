@@ -1,6 +1,7 @@
 """Adding jobs, looking them up, cancelling and retrying them."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,7 +15,8 @@ from dibs.operations.jobs import Bulk, Filter
 from dibs.operations.operation import Operation
 from dibs.payload import encode
 from tests.actors import Actors
-from tests.conformance.elsewhere import elsewhere, rolled_back
+from tests.conformance.elsewhere import elsewhere, rolled_back, through, until_somebody_waits
+from tests.conformance.kinds import on_servers
 
 LATER = datetime(2099, 5, 17, 12, 30, 0, 250_000, tzinfo=UTC)
 
@@ -490,6 +492,33 @@ def test_cancelling_the_same_job_twice_counts_once(actors: Actors) -> None:
     job_id = actors.add()
     assert actors.engine.run(jobs.cancel([job_id, job_id])) == 1
     assert actors.engine.run(jobs.cancel([job_id])) == 0
+
+
+@on_servers
+def test_a_cancel_has_no_row_while_it_waits_for_another(actors: Actors) -> None:
+    """Even a claim waits at times, in spite of SKIP LOCKED: who has rows and waits for more could deadlock with it."""
+    first, busy, last = actors.add_many(3)
+    with ThreadPoolExecutor(1) as thread:
+        with elsewhere(actors.engine) as other:
+            other.sql(f"select from dibs.jobs where id = {busy} for update")
+            cancelled = thread.submit(actors.engine.run, jobs.cancel([first, busy, last]))
+            until_somebody_waits(actors)
+            assert [actors.state(each) for each in (first, busy, last)] == ["CANCELLED", "PENDING", "CANCELLED"]
+        assert cancelled.result() == 3
+    assert actors.state(busy) == "CANCELLED"
+
+
+@on_servers
+def test_a_job_that_succeeds_while_a_cancel_waits_for_it_is_not_counted(actors: Actors) -> None:
+    first, other_id, worker = actors.add(), actors.add(), actors.worker()
+    (job,) = worker.claim(limit=1)
+    with ThreadPoolExecutor(1) as thread:
+        with elsewhere(actors.engine) as other:
+            through(worker, other).succeed(job)
+            cancelled = thread.submit(actors.engine.run, jobs.cancel_matching(Filter()))
+            until_somebody_waits(actors)
+        assert cancelled.result() == Bulk(done=1, refused=1, cursor=None)
+    assert [actors.state(first), actors.state(other_id)] == ["SUCCESSFUL", "CANCELLED"]
 
 
 def test_all_that_match_are_cancelled_step_by_step(actors: Actors, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,11 @@ The judge is the server, which counts every deadlock that it breaks; our own eng
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import Sequence
 from multiprocessing.synchronize import Barrier
+from pathlib import Path
 
 import pytest
 
@@ -109,12 +111,18 @@ def without_a_deadlock(kind: str, turns: int, places: Places, crew: Crew, ledger
     operator.join()
     crew.join()
     assert [entry.job for entry in ledger.entries()] == [turns // CLAIMERS] * CLAIMERS
-    assert deadlocks(engine) == 0
+    assert deadlocks(engine) == 0, reports(engine)
 
 
 def deadlocks(engine: Engine) -> int:
     """How many the server has broken in this database. Its processes tell when they end, so they must have ended."""
     return int(Actors(engine).sql("select deadlocks from pg_stat_database where datname = current_database()")[0][0])
+
+
+def reports(engine: Engine) -> str:
+    """What the server wrote about them: who waited for whom, doing what. Its log is beside its data."""
+    [(data,)] = Actors(engine).sql("show data_directory")
+    return "".join(re.findall(r".*ERROR:  deadlock detected\n(?:.*\n){6}", (Path(data).parent / "log").read_text()))
 
 
 @pytest.mark.slow
@@ -150,4 +158,4 @@ def test_the_same_keys_in_any_order_do_not_deadlock(kind: str, places: Places, c
         crew.start(add_keys, place, start)
     crew.join()
     assert Actors(engine).sql("select count(*) from dibs.jobs") == [(KEYS * ROUNDS,)]
-    assert deadlocks(engine) == 0
+    assert deadlocks(engine) == 0, reports(engine)

@@ -206,8 +206,19 @@ def _checked_cursor(cursor: int) -> int:
 @operation()
 def cancel(ids: Sequence[JobId | int]) -> Conversation[int]:
     """Cancel jobs that are not final; how many there were."""
-    rows = yield Statement("cancel", ids=sorted(job_id for job_id in ids if 0 < job_id <= BIGGEST))
-    return len(rows)
+    return (yield from _cancel([job_id for job_id in ids if 0 < job_id <= BIGGEST]))
+
+
+def _cancel(ids: Sequence[int]) -> Conversation[int]:
+    """Whatever is free at once; then those that others are busy with, when the first of them is free."""
+    done = 0
+    while ids:
+        rows = yield Statement("cancel", ids=ids)
+        done += sum(cancelled for _, cancelled in rows)
+        ids = [job_id for job_id, cancelled in rows if not cancelled]
+        if ids:
+            yield Statement("wait_for_row", id=ids[0])
+    return done
 
 
 @operation()
@@ -247,8 +258,8 @@ def cancel_matching(wanted: Filter, *, after: int = 0) -> Conversation[Bulk]:
     """One step of cancelling all that match."""
     rows = yield Statement("matching_live", after=_checked_cursor(after), limit=BULK, **wanted.values())
     ids = [row[0] for row in rows]
-    answers = (yield Statement("cancel", ids=ids)) if ids else []
-    return Bulk(len(answers), len(ids) - len(answers), ids[-1] if len(ids) == BULK else None)
+    done = yield from _cancel(ids)
+    return Bulk(done, len(ids) - done, ids[-1] if len(ids) == BULK else None)
 
 
 @operation()

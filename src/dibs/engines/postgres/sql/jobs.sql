@@ -108,8 +108,10 @@ order by p.id desc limit :limit::int;
 
 -- name: cancel
 -- From any state that is not final; the token is forgotten, so that the owner's write-back is refused.
+-- It never waits for a row while it has others: a claim, too, waits at times, in spite of SKIP LOCKED (docs/design/schema.md),
+-- and the two would wait for each other. Rows that are busy are named, to be waited for and asked for again.
 with wanted as materialized (
-  select id from dibs.jobs where id = any (:ids::bigint[]) order by id for update),
+  select id from dibs.jobs where id = any (:ids::bigint[]) order by id for update skip locked),
 gone as (
   delete from dibs.jobs j using wanted w where j.id = any (array[w.id]) returning j.*),
 buried as (
@@ -122,7 +124,12 @@ freed as materialized (
 told as materialized (
   select pg_notify('job_events', jsonb_build_object('jobIds', jsonb_agg(id))::text)
   from (select id, row_number() over (order by id) / 300 as part from gone) b group by part)
-select id from gone where (select count(*) from freed) + (select count(*) from told) >= 0;
+select id, true from gone where (select count(*) from freed) + (select count(*) from told) >= 0
+union all
+select id, false from dibs.jobs where id = any (:ids::bigint[]) and id not in (select id from wanted);
+
+-- name: wait_for_row
+select id from dibs.jobs where id = :id::bigint for update;
 
 -- name: retry
 -- Back from the dead, attempts and crashes anew, if the unique key can be had again: one of each key, its holder first.

@@ -110,7 +110,11 @@ delete from dibs.unique_keys where (type, key, job) in (
 update dibs.unique_keys set until = (select now from dibs.clock) + (select unique_for from temp.dibs_listed l where l.id = job) * 1000000
 where (type, key, job) in (select type, unique_key, id from temp.dibs_listed where unique_key is not null and unique_for is not null);
 delete from dibs.jobs where id in (select id from temp.dibs_listed);
-select id from temp.dibs_listed;
+select id, true from temp.dibs_listed;
+
+-- name: wait_for_row
+-- Never asked for: who writes, writes alone.
+select id from dibs.jobs where id = :id;
 
 -- name: retry
 -- Back from the dead, attempts and crashes anew, if the unique key can be had again: one of each key, its holder first.
