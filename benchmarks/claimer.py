@@ -53,7 +53,7 @@ class Claimer:
             engine, [worker], lease=LEASE, beat=BEAT, held=self._held, tell=self._tell, asking=self._asking
         )
         self.session = SyncSession(engine)
-        self.lane = Lane(engine, self.session, worker, self.heart.doubt)
+        self.lane = Lane(engine, self.session, worker, self.heart.doubt, alone=False)
         self.ear = Ear(engine) if isinstance(engine, PostgresEngine) and listens else None
         self.lane.ladders.hear(self.ear is not None)
         self.heart.start()

@@ -47,8 +47,8 @@ FENCES = [
     ),
     postgres(
         "progress without the token",
-        "where id = :id::bigint and token = :token::bigint and held returning id",
-        "where id = :id::bigint and held returning id",
+        "where id = :id::bigint and token = :token::bigint and held returning id)",
+        "where id = :id::bigint and held returning id)",
         FENCE,
         file=f"{PG}/jobs.sql",
     ),
@@ -79,8 +79,8 @@ FENCES = [
     ),
     postgres(
         "recovery keeps the token",
-        "      held = false, worker = null, token = null, state = 1, crashes = j.crashes + 1,\n      finishing",
-        "      held = false, worker = null, state = 1, crashes = j.crashes + 1,\n      finishing",
+        "      held = false, worker = null, token = null, version = j.version + 1, state = 1, crashes = j.crashes + 1,\n      fin",
+        "      held = false, worker = null, version = j.version + 1, state = 1, crashes = j.crashes + 1,\n      fin",
         FENCE,
         RECOVERY,
     ),
@@ -116,9 +116,9 @@ FENCES = [
     ),
     sqlite(
         "progress without the token",
-        "update dibs.jobs set progress = :progress where id = :id and token = :token and held = 1;\n"
+        "update dibs.jobs set progress = :progress, version = version + 1 where id = :id and token = :token and held = 1;\n"
         "select id from dibs.jobs where id = :id and token = :token and held = 1;",
-        "update dibs.jobs set progress = :progress where id = :id and held = 1;\n"
+        "update dibs.jobs set progress = :progress, version = version + 1 where id = :id and held = 1;\n"
         "select id from dibs.jobs where id = :id and :token and held = 1;",
         FENCE,
         file=f"{LITE}/jobs.sql",
@@ -135,6 +135,21 @@ FENCES = [
         "token = ((coalesce(token, 0) >> 20) + 1) << 20 | ((:bits + id) & 1048575),",
         "token = ((coalesce(token, 0) >> 20) + 1) << 20 | ((:bits + id + 1) & 1048575),",
         FENCE,
+    ),
+]
+
+WATCHING = [
+    postgres(
+        "a claim keeps the version",
+        "held = true, worker = _worker << 20 | _claim, version = version + 1,",
+        "held = true, worker = _worker << 20 | _claim,",
+        f"{TESTS}watching.py",
+    ),
+    sqlite(
+        "a claim keeps the version",
+        "held = 1, worker = :worker << 20 | :claim, version = version + 1, token",
+        "held = 1, worker = :worker << 20 | :claim, token",
+        f"{TESTS}watching.py",
     ),
 ]
 
@@ -298,9 +313,8 @@ CLAIMING = [
 RECOVERING = [
     postgres(
         "a crash costs no attempt",
-        "      held = false, worker = null, token = null, state = 1, crashes = j.crashes + 1,\n      finishing",
-        "      held = false, worker = null, token = null, state = 1, crashes = j.crashes + 1, attempts = j.attempts - 1,\n"
-        "      finishing",
+        "token = null, version = j.version + 1, state = 1, crashes = j.crashes + 1,\n      finishing",
+        "token = null, version = j.version + 1, state = 1, crashes = j.crashes + 1, attempts = j.attempts - 1,\n      finishing",
         RECOVERY,
     ),
     postgres(
@@ -524,4 +538,4 @@ RULES = [
     ),
 ]
 
-BREAKAGES = [*FENCES, *CANCELLING, *CLAIMING, *RECOVERING, *KEYED, *RULES]
+BREAKAGES = [*FENCES, *WATCHING, *CANCELLING, *CLAIMING, *RECOVERING, *KEYED, *RULES]

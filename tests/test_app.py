@@ -46,6 +46,7 @@ def idle() -> Dibs:
 
 def test_the_defaults_are_those_of_the_reference() -> None:
     assert dataclasses.asdict(Settings()) == {
+        "mask": ("password", "passwd", "secret", "authorization", "api_key"),
         "lease": 15.0,
         "beat": 3.0,
         "grace": 25.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -14,17 +15,20 @@ from dibs.engines.callers import arun_on, run_on
 from dibs.engines.open import open_engine
 from dibs.errors import ConfigError, DuplicateTask, InvalidOption
 from dibs.job import Job, JobId, NewJob
-from dibs.operations import jobs
+from dibs.operations import jobs, tokens
 from dibs.operations.operation import Operation
 from dibs.retry import Policy
 from dibs.task import AlreadyDone as Done
 from dibs.task import Declared, Options
+from dibs.tokens import signed, until
 from dibs.waiting import Wait
 from dibs.workplace import Workplace
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+SIGNING = "subscriptions"  # the name of the key
 
 # What is said of a task, and not again for a single job.
 DECLARED = {"name", "retry", "retry_on", "timeout", "process", "keep", "on_failure", "reconcile", "aliases"}
@@ -57,6 +61,7 @@ class Dibs(Workplace):
         except InvalidOption as error:
             raise ConfigError(f"The setting {error}") from None
         self.url = database_url(url)
+        self._key: bytes | None = None
         super().__init__(open_engine(self.url, self.settings), self.settings)
 
     @overload
@@ -229,6 +234,26 @@ class Dibs(Workplace):
         if added.created:
             return jobs.new_job_snapshot(job, added, self)
         return replace(await self._arun(jobs.get(added.id), connection), created=False, app=self)
+
+    def subscribe_token(self, job_id: int, *, expires: float = 3600) -> str:
+        """A token with which a web page may watch this job, and nothing else, for so many seconds.
+
+        >>> Dibs("sqlite:///shop.db").subscribe_token(7).startswith("dibsw_7_")
+        True
+        """
+        if self._key is None:
+            self._key = bytes.fromhex(self.engine.run(tokens.secret(SIGNING, secrets.token_hex(32))))
+        return signed(job_id, until(expires, time.time()), self._key)
+
+    async def asubscribe_token(self, job_id: int, *, expires: float = 3600) -> str:
+        """The same for async code."""
+        return signed(job_id, until(expires, time.time()), await self.signing_key())
+
+    async def signing_key(self) -> bytes:
+        """What tokens to watch a job are signed with: a secret in the database, the same for all servers."""
+        if self._key is None:
+            self._key = bytes.fromhex(await self.engine.arun(tokens.secret(SIGNING, secrets.token_hex(32))))
+        return self._key
 
     def _run(self, operation: Operation[T], connection: Any) -> T:
         return self.engine.run(operation) if connection is None else run_on(self.engine, connection, operation)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dibs.errors import InvalidOption
 from dibs.job import checked_number
 from dibs.payload import MAX_BYTES
 
@@ -29,6 +30,7 @@ class Settings:
     prefetch: int | None = None  # jobs that it holds unstarted; None adapts
     look: float = 5.0  # seconds between safety looks of an idle worker
     max_payload: int = MAX_BYTES  # bytes of JSON
+    mask: Sequence[str] = ("password", "passwd", "secret", "authorization", "api_key")  # fields that nobody is shown
     deadline: float = 30.0  # seconds that an operation may take, its repetitions included
     schema: str = "dibs"  # on PostgreSQL
     listen_url: str | None = None  # past the pooler, for LISTEN
@@ -44,6 +46,13 @@ class Settings:
         checked_number("look", self.look, 0.05, 3600, whole=False)
         checked_number("max_payload", self.max_payload, 1, 64 * MAX_BYTES)
         checked_number("deadline", self.deadline, 0.1, 3600, whole=False)
+        if isinstance(self.mask, str) or not all(isinstance(name, str) for name in self.mask):
+            raise InvalidOption("mask", f"must be a list of names of fields, not {self.mask!r}")
+
+    @property
+    def masked(self) -> frozenset[str]:
+        """Those names in lower case: a field is hidden however its name is written."""
+        return frozenset(name.lower() for name in self.mask)
 
 
 def database_url(given: str | None, environment: Mapping[str, str] = os.environ) -> str:

@@ -157,6 +157,7 @@ class Job:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     created: bool = True
+    version: int = 0  # grows with every change
     failures: tuple[dict[str, Any], ...] = field(default=(), repr=False)
     app: Any = field(default=None, repr=False, compare=False)  # whose job it is; the methods below ask it
 

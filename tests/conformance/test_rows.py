@@ -12,7 +12,7 @@ from dibs.operations.jobs import Filter
 from dibs.payload import encode
 from tests.actors import Actors
 
-JOB = "id run_at created_at claimed_at worker token rank"
+JOB = "id run_at created_at claimed_at worker token version rank"
 WORK = "queue type unique_key"
 MORE = "payload tags progress failures"
 TABLES = {
@@ -20,10 +20,13 @@ TABLES = {
     "history": f"{JOB} state attempts max_attempts crashes finished_at expires {WORK} {MORE} result",
     "dead": f"{JOB} state attempts max_attempts crashes finished_at {WORK} unique_for {MORE} hook_error",
     "queues": "name paused",
-    "workers": "id name lease beat started_at beat_at steady_since asking",
+    "workers": "id name lease beat started_at beat_at steady_since asking claims",
     "worker_names": "id name seen_at",
     "unique_keys": "type key job until",
     "migrations": "number name applied_at",
+    "tokens": "name hash scopes created_at",
+    "secrets": "name value",
+    "requests": "key fingerprint job at",
     "all_jobs": "id type queue state priority attempts max_attempts payload result error progress tags unique_key "
     "worker created_at run_at started_at finished_at",
 }

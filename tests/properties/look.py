@@ -26,7 +26,9 @@ JOB = (
     "token",
     "progress",
     "failures",
+    "version",
 )
+VISIBLE = ("state", "attempts", "progress", "failures", "held")
 COLUMNS = {
     "jobs": (*JOB, "held", "finishing", "worker", "run_at"),
     "dead": (*JOB, "hook_error", "finished_at"),
@@ -54,6 +56,10 @@ class Look:
     def ids(self) -> set[int]:
         """Every job there is."""
         return {*self.jobs, *self.dead, *self.history}
+
+    def row(self, job: int) -> dict[str, Any]:
+        """A job that there is."""
+        return self.jobs.get(job) or self.dead.get(job) or self.history[job]
 
 
 def prepare(engine: Engine) -> Operation[Look]:
@@ -100,6 +106,15 @@ def _look(rows: Iterator[Any] | Rows) -> Look:
                     look.twice.append(number)
                 getattr(look, table)[number] = dict(zip(COLUMNS[table], values, strict=True))
     return look
+
+
+def compare_versions(before: Look, after: Look) -> None:
+    """Whatever people can see of a job has not changed unless its version has grown; and no version ever falls."""
+    for job_id in before.ids & after.ids:
+        old, new = before.row(job_id), after.row(job_id)
+        seen = any(old.get(name) != new.get(name) for name in VISIBLE)
+        if new["version"] < old["version"] + seen:
+            raise Disagreement(f"job {job_id} went from version {old['version']} to {new['version']}: {old} -> {new}")
 
 
 def compare(model: Model, look: Look) -> None:

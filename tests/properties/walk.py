@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.properties.lab import Answer, Fate, Lab
-from tests.properties.look import Look, compare
+from tests.properties.look import Look, compare, compare_versions
 from tests.properties.model import Model
 from tests.properties.steps.adding import AddMany
 from tests.properties.steps.happening import Newcomer, ToTheEnd
@@ -82,6 +82,7 @@ class Walk(RuleBasedStateMachine):
     def look(self) -> Moment:
         """See how things are; the time since the last look."""
         before, self.seen = self.seen, self.lab.look()
+        compare_versions(before, self.seen)
         self.scene.now = self.seen.now
         return Moment(before.now, self.seen.now)
 

@@ -61,7 +61,7 @@ async def at_work(
         yield claimer
     finally:
         heart.stop()
-        await session.aclose()
+        await claimer.lane.aclose()
         await engine.aclose()
 
 

@@ -69,7 +69,7 @@ async def worker(direct: Actors, proxy: Proxy) -> AsyncIterator[Worker]:
     await worker.lane.turn(ASK)
     worker.lane.ladders.forget()  # else it would not look again in the same quarter of a second
     yield worker
-    await session.aclose()
+    await worker.lane.aclose()
     await engine.aclose()
 
 

@@ -75,7 +75,7 @@ class Stage:
 def stage() -> Stage:
     session, rest = Script(), Script()
     can = Capabilities(push_wakeups=True, listens=True, notifies=True, cursor=True)
-    engine = SimpleNamespace(can=can, deadline=5.0, reached=True, arun=rest.arun)
+    engine = SimpleNamespace(can=can, deadline=5.0, reached=True, arun=rest.arun, arun_once=rest.arun)
     doubts: list[tuple[int, int]] = []
     lane = Lane(cast(Engine, engine), session, ME, lambda worker, number: doubts.append((worker, number)))
     return Stage(session, rest, engine, doubts, lane)
@@ -314,7 +314,7 @@ async def test_nothing_is_gathered_where_nobody_can_be_told(stage: Stage) -> Non
 
 async def test_what_is_left_is_told_at_the_end(stage: Stage) -> None:
     stage.lane.events = {4: None, 5: None}
-    await stage.lane.flush_events()
-    await stage.lane.flush_events()
+    await stage.lane.aclose()
+    await stage.lane.aclose()
     (said,) = stage.rest.said
     assert (said.name, said.values) == ("notify", {"channel": "job_events", "payload": '{"jobIds":[4,5]}'})

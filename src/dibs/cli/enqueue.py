@@ -50,7 +50,7 @@ def enqueue(args: Sequence[str], payload: str, as_json: bool, **options: Any) ->
             new_job(checked_name("type", rest[0]), encode(arguments, app.settings.max_payload), Options().but(**said))
         )
     if as_json:
-        print_json({**job_as_dict(job), "created": job.created})
+        print_json({**job_as_dict(job, app.settings.masked), "created": job.created})
     elif job.created:
         click.echo(f"added job {job.id}")
     else:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from dibs.app import Dibs
-from dibs.cli.render import ago, counted, job_as_dict, json_option, print_json, table
+from dibs.cli.render import ago, as_text, counted, job_as_dict, json_option, print_json, table
 from dibs.cli.target import load, load_and_rest, target_argument
 from dibs.job import JobState
 from dibs.operations import jobs as operations
@@ -62,7 +62,7 @@ def list_(
     app = load(target)
     page = app.engine.run(operations.page(_filter(state, type_, queue, tag), limit=limit, before=cursor))
     if as_json:
-        print_json({"jobs": [job_as_dict(job) for job in page.jobs], "cursor": page.cursor})
+        print_json({"jobs": [job_as_dict(job, app.settings.masked) for job in page.jobs], "cursor": page.cursor})
         return
     table(
         ("id", "state", "task", "queue", "attempts", "added", "error"),
@@ -88,12 +88,13 @@ def show(args: Sequence[str], as_json: bool) -> None:
     app, rest = load_and_rest(args)
     (job_id,) = _ids(rest, most=1)
     job = app.get(job_id)
+    shown = job_as_dict(job, app.settings.masked)
     if as_json:
-        print_json(job_as_dict(job))
+        print_json(shown)
         return
-    for name, value in job_as_dict(job).items():
+    for name, value in shown.items():
         if name != "failures" and value not in (None, ()):
-            click.echo(f"{name:<13} {value}")
+            click.echo(f"{name:<13} {as_text(value)}")
     for failure in job.failures:
         seconds = failure.get("seconds")
         took = "" if seconds is None else f" after {seconds:.1f} s"

@@ -18,6 +18,8 @@ COMMANDS = {
     "enqueue": "Add a job.",
     "jobs": "Jobs: list them, look at one, cancel or retry them.",
     "queues": "Queues: what waits in them; pause and resume them.",
+    "serve": "Add and watch jobs over HTTP and WebSockets.",
+    "tokens": "Tokens for `dibs serve`: create, list and revoke them.",
     "worker": "Run jobs until told to stop.",
     "workers": "List the workers: who they are, since when, and when they last beat.",
 }

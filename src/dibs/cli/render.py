@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from dibs.job import Job, JobState
+from dibs.masking import masked
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,9 +54,21 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) ->
     Console(highlight=False).print(grid)
 
 
-def job_as_dict(job: Job) -> dict[str, Any]:
-    """All that a job shows, by name."""
-    return {each.name: getattr(job, each.name) for each in fields(job) if each.name not in NOT_SHOWN}
+def job_as_dict(job: Job, mask: Collection[str]) -> dict[str, Any]:
+    """All that a job shows, by name; what nobody may see is hidden."""
+    shown = {each.name: getattr(job, each.name) for each in fields(job) if each.name not in NOT_SHOWN}
+    return {**shown, **{name: masked(shown[name], mask) for name in ("payload", "result", "progress")}}
+
+
+def as_text(value: Any) -> str:
+    """A value as JSON has it, where it is more than a word, a number or a time.
+
+    >>> as_text({"n": [1, None]}), as_text("mail"), as_text(("a", "b"))
+    ('{"n": [1, null]}', 'mail', 'a, b')
+    """
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    return json.dumps(value, default=_plain, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
 
 
 def counted(count: int) -> str:

@@ -150,6 +150,29 @@ def _keyed_row(job: NewJob) -> Row:
     return (*[*_common(job).values()][:6], job.payload, job.tags, job.unique_key, job.unique_for)
 
 
+@dataclass(frozen=True, slots=True)
+class Once:
+    """What a request with a key led to, this time or the first time; and what that first one said."""
+
+    id: JobId
+    created: bool
+    fingerprint: str
+
+
+@operation(atomic=True)
+def add_once(key: str, fingerprint: str, job: NewJob) -> Conversation[Once]:
+    """Add a job, unless a request with the same key has added one: then that one."""
+    if not (yield Statement("begin_request", key=key, fingerprint=fingerprint)):
+        ((first, job_id),) = yield Statement("request", key=key)
+        return Once(JobId(job_id), created=False, fingerprint=first)
+    if job.unique_key is None:
+        added = yield from add(job)
+    else:
+        (added,) = yield from add_keyed([job])
+    yield Statement("end_request", key=key, id=added.id)
+    return Once(added.id, added.created, fingerprint)
+
+
 def _chunks(jobs: Iterable[NewJob]) -> Iterator[tuple[bool, list[NewJob]]]:
     """Neighbours that differ in nothing but their payload go in one statement, up to a size."""
     for kind, group in groupby(jobs, _kind):
@@ -197,6 +220,15 @@ def page(wanted: Filter, *, limit: int = 50, before: int | None = None) -> Conve
     rows = yield Statement("page", floor=floor, limit=limit, **where, **wanted.values())
     cursor = rows[-1][0] if len(rows) == limit else floor or None
     return Page([job_from_row(row) for row in rows], cursor)
+
+
+@operation(reads=True)
+def count(wanted: Filter, most: int) -> Conversation[int]:
+    """How many match that a person could cancel or retry, counted up to `most`."""
+    if wanted.state is JobState.SUCCESSFUL:
+        raise InvalidOption("status", "jobs that are SUCCESSFUL are not counted")
+    rows = yield Statement("count", most=most, **wanted.values())
+    return int(rows[0][0])
 
 
 def _checked_cursor(cursor: int) -> int:

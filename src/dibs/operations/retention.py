@@ -55,7 +55,8 @@ def forget_dead(ids: Sequence[int]) -> Conversation[int]:
 
 @operation()
 def lapsed() -> Conversation[int]:
-    """Drop unique keys past their period, and the names of workers long gone."""
+    """Drop unique keys past their period, the names of workers long gone, and the keys of old requests."""
     rows = yield Statement("prune_keys", limit=STEP)
     yield Statement("prune_names", days=NAME_DAYS)
+    yield Statement("prune_requests", limit=STEP)
     return len(rows)

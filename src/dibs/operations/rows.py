@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from dibs.job import LEVELS, STATES, Claimed, Job, JobId
+from dibs.job import LEVELS, STATES, Claimed, Job, JobId, JobState
 from dibs.operations.operation import Row, Rows
 from dibs.payload import decode
 
@@ -25,21 +25,22 @@ def moment(value: Any) -> datetime | None:
 
 
 # id, type, queue, payload, state, rank, attempts, max_attempts, result, failures, progress, tags, unique_key, worker,
-# created_at, run_at, started_at, finished_at
+# created_at, run_at, started_at, finished_at, version
 def job_from_row(row: Row) -> Job:
     """A snapshot for people."""
     failures = decode(row[9]) or ()
+    state = STATES[row[4]]
     return Job(
         id=JobId(row[0]),
         type=row[1],
         queue=row[2],
         payload=decode(row[3]),
-        state=STATES[row[4]],
+        state=state,
         priority=LEVELS - 1 - row[5] % LEVELS,
         attempts=row[6],
         max_attempts=row[7],
         result=decode(row[8]),
-        error=failures[-1]["error"] if failures else None,
+        error=failures[-1]["error"] if failures and state is not JobState.SUCCESSFUL else None,
         failures=tuple(failures),
         progress=decode(row[10]),
         tags=tuple(decode(row[11]) or ()),
@@ -49,6 +50,7 @@ def job_from_row(row: Row) -> Job:
         run_at=moment(row[15]),
         started_at=moment(row[16]),
         finished_at=moment(row[17]),
+        version=row[18],
     )
 
 
@@ -99,3 +101,22 @@ class WorkerRow:
 def worker_from_row(row: Row) -> WorkerRow:
     """One line of `dibs workers`."""
     return WorkerRow(row[0], row[1], row[2], moment(row[3]), moment(row[4]), bool(row[5]))
+
+
+class Seen(NamedTuple):
+    """A job as it was when somebody looked. Of two looks the one with the higher version is the newer."""
+
+    id: JobId
+    version: int
+    state: JobState
+    attempts: int
+    error: str | None
+    progress: Any
+    queue: str
+    type: str
+
+
+# id, version, state, attempts, error, progress, queue, type
+def seen_from_row(row: Row) -> Seen:
+    """What those who watch are told."""
+    return Seen(JobId(row[0]), row[1], STATES[row[2]], row[3], row[4], decode(row[5]), row[6], row[7])

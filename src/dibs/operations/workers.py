@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dibs.errors import LeaseLost
 from dibs.job import JobId, Lease, WorkerId
 from dibs.operations.claims import CLAIM_BITS
 from dibs.operations.operation import Conversation, Statement, Table, operation
 from dibs.operations.rows import WorkerRow, worker_from_row
 
 NUMBER_BITS = 42  # of the random number that stands for a worker: with the claim's number it fits 63 bits
+CLAIMS = 1 << CLAIM_BITS
+MISSED = 100  # claims in a row whose answers were lost
 HELD = ("id", "token")
 SILENT = ("id", "beat_at")
 
@@ -66,6 +69,30 @@ def beat(
         lost=frozenset(Lease(JobId(row[1]), row[2]) for row in rows if row[0] == "lost"),
         silent=next((row[2] for row in rows if row[0] == "silent"), 0),
     )
+
+
+@operation(atomic=True)
+def poll(worker: WorkerId, received: int | None) -> Conversation[int | None]:
+    """A worker over HTTP asks for jobs: the number of this claim, or None when the worker is gone.
+
+    `received`: the last claim whose answer it has. What later ones took never reached it, and is handed back.
+    """
+    rows = yield Statement("poll", worker=worker)
+    if not rows:
+        return None
+    number = int(rows[0][0])
+    if received is not None and (missed := (number - received) % CLAIMS - 1):
+        lost = [(worker, (received + each) % CLAIMS) for each in range(1, min(missed, MISSED) + 1)]
+        yield from hand_back([worker], lost, ())
+    return number
+
+
+@operation()
+def beat_of(lease: Lease) -> Conversation[None]:
+    """The owner of this lease lives; refused when the lease is lost."""
+    rows = yield Statement("beat_of", id=lease.job_id, token=lease.token)
+    if not rows:
+        raise LeaseLost(lease.job_id)
 
 
 @operation(atomic=True)

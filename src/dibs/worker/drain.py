@@ -133,7 +133,7 @@ class Drain:
         finally:
             progress.cancel()
             await self._end(worker)
-            await session.aclose()
+            await self.lane.aclose()
         self.report.seconds = time.monotonic() - self.began
         log.info("Worker stopped: %s: %s", self.name, self.report)
         return self.report
@@ -324,7 +324,6 @@ class Drain:
         try:
             if self.settles:
                 await self._turn(0)
-            await self.lane.flush_events()
             await self.engine.arun(workers.leave([worker]))
         finally:
             await asyncio.to_thread(self.heart.stop)

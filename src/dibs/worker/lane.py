@@ -6,15 +6,16 @@ is in doubt until the next beat hands it back.
 
 from __future__ import annotations
 
+import logging
 import time
-from asyncio import sleep
+from asyncio import Task, create_task, sleep
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import getrandbits
 
 from dibs.engines.engine import Engine, Patience, Session
-from dibs.errors import Conflict, ConnectionLost, Refused, Unreachable
+from dibs.errors import Conflict, ConnectionLost, DibsError, Refused, Unreachable
 from dibs.job import LEVELS, Claimed, JobId, JobState, WorkerId
 from dibs.ladder import START, Key, Ladders, Place, Read, ranges
 from dibs.lifecycle import Done, failure
@@ -22,7 +23,10 @@ from dibs.operations import claims, jobs
 from dibs.operations.claims import CLAIM_BITS, Settle, Turn, Want
 from dibs.payload import encode
 
+log = logging.getLogger("dibs")
+
 EVENTS_EVERY = 0.05  # seconds between notifications of one lane: each takes a lock of the whole cluster
+NO_TURN = 0.025  # seconds more, and who waits to be told of is told of without a turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,34 +54,62 @@ class Lane:
     events: dict[int, None] = field(default_factory=dict)  # who changed since we last told; each once, in order
     told_at: float = 0.0
     asked: bool = True  # since somebody last looked
+    alone: bool = True  # tells without a turn too, when none comes; needs a running loop
+    telling: Task[None] | None = None
 
     async def turn(self, ask: Ask | None, settles: Sequence[Settle] = ()) -> Turn:
         """Settle what is done, claim what is next. Waits through short outages; never loses a settle."""
         patience: Patience | None = None
-        self.note(settle.lease.job_id for settle in settles)
+        changing = [settle.lease.job_id for settle in settles]
         while True:
             want = self._want(ask) if ask else None
-            events = self._events()
+            told = self._to_tell(changing)
             try:
-                turn = await self.session.arun(claims.turn(want, settles, events))
-                self._learn(want, turn, told=bool(events))
+                turn = await self.session.arun(claims.turn(want, settles, claims.events_payload(told)))
+                self._learn(want, turn)
+                self.note([] if told else changing)
                 return turn
             except (Conflict, Unreachable) as error:
                 patience = patience or Patience(claims.settle(()), self.engine.deadline, reached=self.engine.reached)
+                self._untold(told, changing)
                 await sleep(patience.pause(error))
             except ConnectionLost:
+                self._untold(told, changing)
                 self.ladders.forget()
                 if want:
                     self.doubt(self.worker, want.number)
-                return await self.engine.arun(claims.settle(settles))
+                turn = await self.engine.arun(claims.settle(settles))
+                self.note(changing)
+                return turn
             except Refused as error:
-                return await self._one_by_one(settles, error)
+                self._untold(told, changing)
+                turn = await self._one_by_one(settles, error)
+                self.note(changing)
+                return turn
 
-    async def flush_events(self) -> None:
-        """Tell what is still untold; for when no turn follows."""
+    async def aclose(self) -> None:
+        """Tell what is still untold, and close the connection."""
+        if self.telling is not None:
+            self.telling.cancel()
+        await self._tell()
+        await self.session.aclose()
+
+    async def _tell_later(self) -> None:
+        """Tell what no turn has told, until there is nothing left."""
+        while self.events:
+            await sleep(max(0.0, self.told_at + EVENTS_EVERY + NO_TURN - time.monotonic()))
+            if time.monotonic() - self.told_at >= EVENTS_EVERY:
+                await self._tell()
+        self.telling = None
+
+    async def _tell(self) -> None:
         events, self.events = self.events, {}
-        for payload in claims.events_payload(events):
-            await self.engine.arun(jobs.notify("job_events", payload))
+        self.told_at = time.monotonic()
+        try:
+            for payload in claims.events_payload(events):
+                await self.engine.arun_once(jobs.notify("job_events", payload))
+        except DibsError as error:
+            log.info("Nobody was told of %d jobs that changed: %s", len(events), error)
 
     def has_asked(self) -> bool:
         """Whether it has claimed since this was last called."""
@@ -94,10 +126,7 @@ class Lane:
             asked = [(*key, *START) for key in keys]
         return Want(self.worker, self.number, ask.limit, asked, ask.suspects, ask.unknown)
 
-    def _learn(self, want: Want | None, turn: Turn, *, told: bool) -> None:
-        if told:
-            self.told_at = time.monotonic()
-            self.events.clear()
+    def _learn(self, want: Want | None, turn: Turn) -> None:
         self.note(job.id for job in turn.claimed)
         if want is None or not isinstance(turn.clock, datetime):
             return
@@ -110,10 +139,23 @@ class Lane:
         """They changed."""
         if self.engine.can.notifies:
             self.events.update(dict.fromkeys(ids))
+            if self.events and self.alone and self.telling is None:
+                self.telling = create_task(self._tell_later(), name="tell")
 
-    def _events(self) -> list[str]:
-        """What to tell with this turn: everything, at most every EVENTS_EVERY."""
-        return claims.events_payload(self.events) if time.monotonic() - self.told_at >= EVENTS_EVERY else []
+    def _to_tell(self, changing: Sequence[int]) -> dict[int, None]:
+        """Whom to tell of with this turn: everyone, those included that it changes; at most every EVENTS_EVERY."""
+        if not self.engine.can.notifies or time.monotonic() - self.told_at < EVENTS_EVERY:
+            return {}
+        told = self.events | dict.fromkeys(changing)
+        if told:
+            self.events, self.told_at = {}, time.monotonic()
+        return told
+
+    def _untold(self, told: dict[int, None], changing: Sequence[int]) -> None:
+        """The turn failed: those that it was to change have not changed, the others are still to be told of."""
+        if told:
+            self.told_at = 0.0
+            self.note(told.keys() - set(changing))
 
     async def _one_by_one(self, settles: Sequence[Settle], error: Refused) -> Turn:
         """The database refuses the data of one job: split the turn, and only the culprit becomes FAILED."""

@@ -381,11 +381,10 @@ class Worker:
         self.runner.close()
         try:
             if self.lanes:
-                await self.lanes[0].flush_events()
                 await self.engine.arun(workers.leave(self.heart.rows))
         except DatabaseError as error:
             log.warning("Leaving failed; the lease will tell: %s", error)
         finally:
             await asyncio.to_thread(self.heart.stop)
             for lane in self.lanes:
-                await lane.session.aclose()
+                await lane.aclose()

@@ -49,14 +49,17 @@ begin
     order by j.id for no key update),
   back as (
     update "dibs".jobs j set
-      held = false, worker = null, token = null,
+      held = false, worker = null, token = null, version = j.version + 1,
       attempts = j.attempts - (j.finishing = 0)::int, finishing = j.finishing - (j.finishing > 0)::int
     from taken where j.id = any (array[taken.id])
     returning j.id, j.queue, j.rank, j.run_at),
   woken as materialized (
     select "dibs".wake_1(queue, rank, min(run_at))
-    from back group by queue, rank)
-  select id from back where (select count(*) from woken) >= 0;
+    from back group by queue, rank),
+  told as materialized (
+    select pg_notify('job_events', jsonb_build_object('jobIds', jsonb_agg(id))::text)
+    from (select id, row_number() over (order by id) / 300 as part from back) b group by part)
+  select id from back where (select count(*) from woken) + (select count(*) from told) >= 0;
 end $$;
 CREATE FUNCTION dibs.make_partition_1(_day date) RETURNS text
     LANGUAGE plpgsql
@@ -94,7 +97,7 @@ begin
     where j.held and j.worker >> 20 = any (_dead) order by j.id for no key update skip locked),
   back as (
     update "dibs".jobs j set
-      held = false, worker = null, token = null, state = 1, crashes = j.crashes + 1,
+      held = false, worker = null, token = null, version = j.version + 1, state = 1, crashes = j.crashes + 1,
       finishing = case when j.finishing = 0 and j.attempts >= j.max_attempts then 1 else j.finishing end,
       rank = j.rank % 10 + 20,
       run_at = statement_timestamp() + make_interval(secs => random() + case when j.finishing > 0 then least(2 ^ j.finishing, 300) else 0 end),
@@ -123,7 +126,7 @@ CREATE FUNCTION dibs.recover_orphans_1() RETURNS SETOF bigint
     select j.id from "dibs".jobs j where j.held and not exists (select from "dibs".workers w where w.id = j.worker >> 20)
     order by j.id for no key update skip locked)
   update "dibs".jobs j set
-    held = false, worker = null, token = null, state = 1, crashes = j.crashes + 1,
+    held = false, worker = null, token = null, version = j.version + 1, state = 1, crashes = j.crashes + 1,
     finishing = case when j.finishing = 0 and j.attempts >= j.max_attempts then 1 else j.finishing end,
     rank = j.rank % 10 + 20, run_at = statement_timestamp(),
     failures = "dibs".with_failure(j.failures, jsonb_build_object(
@@ -162,16 +165,16 @@ begin
       where j.id = any (array[d.id]) and j.token = d.token and j.held
       returning j.*, coalesce(d.state, 3) as outcome, coalesce(d.days, 7) as days, d.result, d.failure, d.hook_error),
     kept as (
-      insert into "dibs".history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, rank, state,
+      insert into "dibs".history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, version, rank, state,
         attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result)
       select id, run_at, created_at, claimed_at, statement_timestamp(), (statement_timestamp() at time zone 'utc')::date + days,
-        worker, token, rank, outcome, attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures,
+        worker, token, version + 1, rank, outcome, attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures,
         result::jsonb
       from gone where outcome = 3),
     buried as (
-      insert into "dibs".dead (id, run_at, created_at, claimed_at, finished_at, worker, token, rank, state,
+      insert into "dibs".dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
         attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error)
-      select id, run_at, created_at, claimed_at, statement_timestamp(), worker, token, rank, outcome,
+      select id, run_at, created_at, claimed_at, statement_timestamp(), worker, token, version + 1, rank, outcome,
         attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress,
         "dibs".with_failure(failures, failure::jsonb || jsonb_build_object(
           'started_at', extract(epoch from claimed_at), 'finished_at', extract(epoch from statement_timestamp()))), hook_error
@@ -188,7 +191,7 @@ begin
   if cardinality(_back) > 0 then
     with returned as (
       update "dibs".jobs j set
-        held = false, worker = null,
+        held = false, worker = null, version = j.version + 1,
         state = case d.way when 2 then 0 when 3 then j.state else 1 end,
         attempts = j.attempts - case when d.way in (2, 3) and j.finishing = 0 then 1 else 0 end,
         finishing = case when d.way = 4 then greatest(j.finishing, 1) when d.way = 3 and j.finishing > 0 then j.finishing - 1 else j.finishing end,
@@ -247,7 +250,7 @@ begin
     select id from "dibs".workers where id = _worker and (select count(*) from picked) > 0 for key share skip locked),
   claimed as (
     update "dibs".jobs j set
-      held = true, worker = _worker << 20 | _claim,
+      held = true, worker = _worker << 20 | _claim, version = version + 1,
       token = nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint,
       attempts = attempts + (finishing = 0)::int, finishing = finishing + (finishing > 0)::int,
       claimed_at = statement_timestamp()
@@ -268,6 +271,7 @@ CREATE TABLE dibs.dead (
     finished_at timestamp with time zone NOT NULL,
     worker bigint,
     token bigint,
+    version integer NOT NULL,
     rank smallint NOT NULL,
     state smallint NOT NULL,
     attempts smallint NOT NULL,
@@ -292,6 +296,7 @@ CREATE TABLE dibs.history (
     expires date NOT NULL,
     worker bigint,
     token bigint,
+    version integer NOT NULL,
     rank smallint NOT NULL,
     state smallint NOT NULL,
     attempts smallint NOT NULL,
@@ -320,6 +325,7 @@ CREATE TABLE dibs.jobs (
     claimed_at timestamp with time zone,
     worker bigint,
     token bigint,
+    version integer DEFAULT 0 NOT NULL,
     rank smallint DEFAULT 4 NOT NULL,
     held boolean DEFAULT false NOT NULL,
     state smallint DEFAULT 0 NOT NULL,
@@ -423,6 +429,7 @@ CREATE TABLE dibs.history_20261116 (
     expires date NOT NULL,
     worker bigint,
     token bigint,
+    version integer NOT NULL,
     rank smallint NOT NULL,
     state smallint NOT NULL,
     attempts smallint NOT NULL,
@@ -446,6 +453,7 @@ CREATE TABLE dibs.history_20261117 (
     expires date NOT NULL,
     worker bigint,
     token bigint,
+    version integer NOT NULL,
     rank smallint NOT NULL,
     state smallint NOT NULL,
     attempts smallint NOT NULL,
@@ -469,6 +477,7 @@ CREATE TABLE dibs.history_20261118 (
     expires date NOT NULL,
     worker bigint,
     token bigint,
+    version integer NOT NULL,
     rank smallint NOT NULL,
     state smallint NOT NULL,
     attempts smallint NOT NULL,
@@ -492,6 +501,7 @@ CREATE TABLE dibs.history_20261119 (
     expires date NOT NULL,
     worker bigint,
     token bigint,
+    version integer NOT NULL,
     rank smallint NOT NULL,
     state smallint NOT NULL,
     attempts smallint NOT NULL,
@@ -515,6 +525,7 @@ CREATE TABLE dibs.history_20261120 (
     expires date NOT NULL,
     worker bigint,
     token bigint,
+    version integer NOT NULL,
     rank smallint NOT NULL,
     state smallint NOT NULL,
     attempts smallint NOT NULL,
@@ -538,6 +549,7 @@ CREATE TABLE dibs.history_20261121 (
     expires date NOT NULL,
     worker bigint,
     token bigint,
+    version integer NOT NULL,
     rank smallint NOT NULL,
     state smallint NOT NULL,
     attempts smallint NOT NULL,
@@ -561,6 +573,7 @@ CREATE TABLE dibs.history_20261122 (
     expires date NOT NULL,
     worker bigint,
     token bigint,
+    version integer NOT NULL,
     rank smallint NOT NULL,
     state smallint NOT NULL,
     attempts smallint NOT NULL,
@@ -584,6 +597,7 @@ CREATE TABLE dibs.history_20261123 (
     expires date NOT NULL,
     worker bigint,
     token bigint,
+    version integer NOT NULL,
     rank smallint NOT NULL,
     state smallint NOT NULL,
     attempts smallint NOT NULL,
@@ -607,6 +621,7 @@ CREATE TABLE dibs.history_20261124 (
     expires date NOT NULL,
     worker bigint,
     token bigint,
+    version integer NOT NULL,
     rank smallint NOT NULL,
     state smallint NOT NULL,
     attempts smallint NOT NULL,
@@ -630,6 +645,7 @@ CREATE TABLE dibs.history_20261125 (
     expires date NOT NULL,
     worker bigint,
     token bigint,
+    version integer NOT NULL,
     rank smallint NOT NULL,
     state smallint NOT NULL,
     attempts smallint NOT NULL,
@@ -653,6 +669,7 @@ CREATE TABLE dibs.history_20261126 (
     expires date NOT NULL,
     worker bigint,
     token bigint,
+    version integer NOT NULL,
     rank smallint NOT NULL,
     state smallint NOT NULL,
     attempts smallint NOT NULL,
@@ -676,6 +693,7 @@ CREATE TABLE dibs.history_rest (
     expires date NOT NULL,
     worker bigint,
     token bigint,
+    version integer NOT NULL,
     rank smallint NOT NULL,
     state smallint NOT NULL,
     attempts smallint NOT NULL,
@@ -699,12 +717,28 @@ CREATE TABLE dibs.queues (
     name text NOT NULL COLLATE pg_catalog."C",
     paused boolean DEFAULT false NOT NULL
 );
+CREATE TABLE dibs.requests (
+    key text NOT NULL COLLATE pg_catalog."C",
+    fingerprint text NOT NULL,
+    job bigint,
+    at timestamp with time zone DEFAULT statement_timestamp() NOT NULL
+);
+CREATE TABLE dibs.secrets (
+    name text NOT NULL COLLATE pg_catalog."C",
+    value text NOT NULL
+);
 CREATE SEQUENCE dibs.token
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
     NO MAXVALUE
     CACHE 1;
+CREATE TABLE dibs.tokens (
+    name text NOT NULL COLLATE pg_catalog."C",
+    hash text NOT NULL,
+    scopes text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
 CREATE TABLE dibs.unique_keys (
     type text NOT NULL COLLATE pg_catalog."C",
     key text NOT NULL COLLATE pg_catalog."C",
@@ -724,7 +758,8 @@ CREATE TABLE dibs.workers (
     started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     beat_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     steady_since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    asking boolean DEFAULT true NOT NULL
+    asking boolean DEFAULT true NOT NULL,
+    claims integer DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='10');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261116 FOR VALUES FROM ('2026-11-16') TO ('2026-11-17');
@@ -739,30 +774,30 @@ ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261124 FOR VALUES 
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261125 FOR VALUES FROM ('2026-11-25') TO ('2026-11-26');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261126 FOR VALUES FROM ('2026-11-26') TO ('2026-11-27');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_rest DEFAULT;
-INSERT INTO dibs.dead VALUES (9, '2026-11-16 11:43:08.681891+05:45', '2026-11-16 11:43:08.679845+05:45', '2026-11-16 11:43:08.683783+05:45', '2026-11-16 11:43:08.684546+05:45', 3501010986665508868, 4985142, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794808688.681053, "finished_at": 1794808688.681891}, {"error": "second", "attempt": 2, "started_at": 1794808688.683783, "finished_at": 1794808688.684546}]', NULL);
-INSERT INTO dibs.dead VALUES (10, '2026-11-16 11:43:08.685628+05:45', '2026-11-16 11:43:08.685628+05:45', NULL, '2026-11-16 11:43:08.686762+05:45', NULL, NULL, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.history_20261123 VALUES (7, '2026-11-16 11:43:08.663637+05:45', '2026-11-16 11:43:08.663637+05:45', '2026-11-16 11:43:08.664888+05:45', '2026-11-16 11:43:08.672213+05:45', '2026-11-23', 3501010986665508865, 1391121, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}');
-INSERT INTO dibs.history_20261123 VALUES (8, '2026-11-16 11:43:08.675336+05:45', '2026-11-16 11:43:08.675336+05:45', '2026-11-16 11:43:08.67668+05:45', '2026-11-16 11:43:08.677725+05:45', '2026-11-23', 3501010986665508866, 2460397, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (1, '2026-11-16 11:43:08.65132+05:45', '2026-11-16 11:43:08.65132+05:45', NULL, NULL, NULL, 4, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL);
-INSERT INTO dibs.jobs VALUES (2, '2026-11-16 11:43:08.652811+05:45', '2026-11-16 11:43:08.652811+05:45', NULL, NULL, NULL, 0, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-16 11:43:08.653593+05:45', NULL, NULL, NULL, 4, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (4, '2026-11-16 11:43:08.65683+05:45', '2026-11-16 11:43:08.65683+05:45', NULL, NULL, NULL, 14, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (5, '2026-11-16 11:43:08.660259+05:45', '2026-11-16 11:43:08.660259+05:45', NULL, NULL, NULL, 4, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (6, '2026-11-16 11:43:08.662243+05:45', '2026-11-16 11:43:08.662243+05:45', NULL, NULL, NULL, 4, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (11, '2026-11-16 11:44:08.68949+05:45', '2026-11-16 11:43:08.687969+05:45', '2026-11-16 11:43:08.688678+05:45', NULL, 5436570, 4, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794808688.688678, "finished_at": 1794808688.689490}]');
-INSERT INTO dibs.jobs VALUES (17, '2026-11-16 11:43:08.701628+05:45', '2026-11-16 11:43:08.701628+05:45', '2026-11-16 11:43:08.702729+05:45', 3501010986665508873, 12178467, 4, true, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (12, '2026-11-16 11:43:08.691294+05:45', '2026-11-16 11:43:08.690048+05:45', '2026-11-16 11:43:08.690584+05:45', NULL, 7005204, 14, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794808688.690584, "finished_at": 1794808688.691294}]');
-INSERT INTO dibs.jobs VALUES (13, '2026-11-16 11:43:08.693065+05:45', '2026-11-16 11:43:08.69184+05:45', '2026-11-16 11:43:08.692358+05:45', NULL, 7541833, 4, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (14, '2026-11-16 11:43:08.693608+05:45', '2026-11-16 11:43:08.693608+05:45', '2026-11-16 11:43:08.694059+05:45', NULL, 8474373, 4, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (15, '2026-11-16 11:43:09.170546+05:45', '2026-11-16 11:43:08.695803+05:45', '2026-11-16 11:43:08.696693+05:45', NULL, NULL, 24, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-801d16", "attempt": 1, "started_at": 1794808688.696693, "finished_at": 1794808688.698075}]');
-INSERT INTO dibs.jobs VALUES (16, '2026-11-16 11:43:09.001461+05:45', '2026-11-16 11:43:08.696138+05:45', '2026-11-16 11:43:08.696693+05:45', NULL, NULL, 24, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-801d16", "attempt": 1, "started_at": 1794808688.696693, "finished_at": 1794808688.698075}]');
-INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-16 11:43:08.641872+05:45');
+INSERT INTO dibs.dead VALUES (9, '2026-11-16 18:31:36.087362+05:45', '2026-11-16 18:31:36.084879+05:45', '2026-11-16 18:31:36.088833+05:45', '2026-11-16 18:31:36.08948+05:45', 3669892970485645316, 4366096, 4, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794833196.086370, "finished_at": 1794833196.087362}, {"error": "second", "attempt": 2, "started_at": 1794833196.088833, "finished_at": 1794833196.089480}]', NULL);
+INSERT INTO dibs.dead VALUES (10, '2026-11-16 18:31:36.090424+05:45', '2026-11-16 18:31:36.090424+05:45', NULL, '2026-11-16 18:31:36.091925+05:45', NULL, NULL, 1, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.history_20261123 VALUES (7, '2026-11-16 18:31:36.07092+05:45', '2026-11-16 18:31:36.07092+05:45', '2026-11-16 18:31:36.071903+05:45', '2026-11-16 18:31:36.077655+05:45', '2026-11-23', 3669892970485645313, 1408493, 3, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}');
+INSERT INTO dibs.history_20261123 VALUES (8, '2026-11-16 18:31:36.080724+05:45', '2026-11-16 18:31:36.080724+05:45', '2026-11-16 18:31:36.082049+05:45', '2026-11-16 18:31:36.083084+05:45', '2026-11-23', 3669892970485645314, 2858168, 2, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (1, '2026-11-16 18:31:36.063536+05:45', '2026-11-16 18:31:36.063536+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (2, '2026-11-16 18:31:36.064608+05:45', '2026-11-16 18:31:36.064608+05:45', NULL, NULL, NULL, 0, 0, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-16 18:31:36.065232+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (4, '2026-11-16 18:31:36.065636+05:45', '2026-11-16 18:31:36.065636+05:45', NULL, NULL, NULL, 0, 14, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (5, '2026-11-16 18:31:36.068157+05:45', '2026-11-16 18:31:36.068157+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (6, '2026-11-16 18:31:36.06989+05:45', '2026-11-16 18:31:36.06989+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (15, '2026-11-16 18:31:37.039908+05:45', '2026-11-16 18:31:36.099907+05:45', '2026-11-16 18:31:36.101026+05:45', NULL, NULL, 2, 24, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-3dd43f", "attempt": 1, "started_at": 1794833196.101026, "finished_at": 1794833196.102242}]');
+INSERT INTO dibs.jobs VALUES (11, '2026-11-16 18:32:36.094274+05:45', '2026-11-16 18:31:36.09289+05:45', '2026-11-16 18:31:36.093434+05:45', NULL, 6117395, 2, 4, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794833196.093434, "finished_at": 1794833196.094274}]');
+INSERT INTO dibs.jobs VALUES (16, '2026-11-16 18:31:36.960487+05:45', '2026-11-16 18:31:36.100336+05:45', '2026-11-16 18:31:36.101026+05:45', NULL, NULL, 2, 24, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-3dd43f", "attempt": 1, "started_at": 1794833196.101026, "finished_at": 1794833196.102242}]');
+INSERT INTO dibs.jobs VALUES (12, '2026-11-16 18:31:36.095888+05:45', '2026-11-16 18:31:36.094795+05:45', '2026-11-16 18:31:36.095282+05:45', NULL, 6913788, 2, 14, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794833196.095282, "finished_at": 1794833196.095888}]');
+INSERT INTO dibs.jobs VALUES (13, '2026-11-16 18:31:36.097483+05:45', '2026-11-16 18:31:36.096349+05:45', '2026-11-16 18:31:36.096782+05:45', NULL, 7420027, 2, 4, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (17, '2026-11-16 18:31:36.105038+05:45', '2026-11-16 18:31:36.105038+05:45', '2026-11-16 18:31:36.105515+05:45', 3669892970485645321, 12500306, 1, 4, true, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (14, '2026-11-16 18:31:36.097974+05:45', '2026-11-16 18:31:36.097974+05:45', '2026-11-16 18:31:36.098402+05:45', NULL, 8649632, 2, 4, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-16 18:31:36.051724+05:45');
 INSERT INTO dibs.queues VALUES ('paused', true);
 INSERT INTO dibs.unique_keys VALUES ('task', 'held', 5, NULL);
-INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-23 11:43:08.677725+05:45');
-INSERT INTO dibs.worker_names VALUES (3338824259439, 'worker-49db37', '2026-11-16 11:43:08.649266+05:45');
-INSERT INTO dibs.worker_names VALUES (2038137542570, 'worker-801d16', '2026-11-16 11:43:08.695458+05:45');
-INSERT INTO dibs.workers VALUES (3338824259439, 'worker-49db37', 15, 3, '2026-11-16 11:43:08.649149+05:45', '2026-11-16 11:43:08.649149+05:45', '2026-11-16 11:43:08.649149+05:45', true);
+INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-23 18:31:36.083084+05:45');
+INSERT INTO dibs.worker_names VALUES (3499882669912, 'worker-91b055', '2026-11-16 18:31:36.062199+05:45');
+INSERT INTO dibs.worker_names VALUES (3678663991097, 'worker-3dd43f', '2026-11-16 18:31:36.099602+05:45');
+INSERT INTO dibs.workers VALUES (3499882669912, 'worker-91b055', 15, 3, '2026-11-16 18:31:36.062063+05:45', '2026-11-16 18:31:36.062063+05:45', '2026-11-16 18:31:36.062063+05:45', true, 0);
 SELECT pg_catalog.setval('dibs.job_id', 17, true);
 SELECT pg_catalog.setval('dibs.token', 11, true);
 ALTER TABLE ONLY dibs.dead
@@ -773,6 +808,12 @@ ALTER TABLE ONLY dibs.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
 ALTER TABLE ONLY dibs.queues
     ADD CONSTRAINT queues_pkey PRIMARY KEY (name);
+ALTER TABLE ONLY dibs.requests
+    ADD CONSTRAINT requests_pkey PRIMARY KEY (key);
+ALTER TABLE ONLY dibs.secrets
+    ADD CONSTRAINT secrets_pkey PRIMARY KEY (name);
+ALTER TABLE ONLY dibs.tokens
+    ADD CONSTRAINT tokens_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY dibs.unique_keys
     ADD CONSTRAINT unique_keys_pkey PRIMARY KEY (type, key);
 ALTER TABLE ONLY dibs.worker_names

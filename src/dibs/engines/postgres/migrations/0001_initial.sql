@@ -14,6 +14,7 @@ create table dibs.jobs (
   claimed_at timestamptz,
   worker bigint,
   token bigint,
+  version int not null default 0,               -- grows with every change that people can see
   rank smallint not null default 4,
   held boolean not null default false,          -- held, state and worker are in no index: so a claim is a HOT update
   state smallint not null default 0,
@@ -43,7 +44,7 @@ create index claim_order on dibs.jobs (queue, rank, run_at, id) where queue is n
 create table dibs.history (
   id bigint not null, run_at timestamptz not null, created_at timestamptz not null, claimed_at timestamptz,
   finished_at timestamptz not null, expires date not null,
-  worker bigint, token bigint, rank smallint not null, state smallint not null,
+  worker bigint, token bigint, version int not null, rank smallint not null, state smallint not null,
   attempts smallint not null, max_attempts smallint not null, crashes smallint not null,
   queue text collate "C" not null, type text collate "C" not null, unique_key text collate "C",
   payload jsonb, tags jsonb, progress jsonb, failures jsonb, result jsonb
@@ -54,7 +55,7 @@ create table dibs.history_rest partition of dibs.history default;   -- a missing
 create table dibs.dead (
   id bigint primary key, run_at timestamptz not null, created_at timestamptz not null, claimed_at timestamptz,
   finished_at timestamptz not null,
-  worker bigint, token bigint, rank smallint not null, state smallint not null,
+  worker bigint, token bigint, version int not null, rank smallint not null, state smallint not null,
   attempts smallint not null, max_attempts smallint not null, crashes smallint not null,
   queue text collate "C" not null, type text collate "C" not null, unique_key text collate "C", unique_for float8,
   payload jsonb, tags jsonb, progress jsonb, failures jsonb, hook_error text
@@ -71,7 +72,8 @@ create table dibs.workers (
   started_at timestamptz not null default clock_timestamp(),
   beat_at timestamptz not null default clock_timestamp(),
   steady_since timestamptz not null default clock_timestamp(),  -- its beats went through without a gap since then
-  asking boolean not null default true          -- it has claimed since its last beat, or had room to
+  asking boolean not null default true,         -- it has claimed since its last beat, or had room to
+  claims int not null default 0                 -- of a worker over HTTP: the number of its last claim
 ) with (fillfactor = 10);
 create table dibs.worker_names (id bigint primary key, name text not null, seen_at timestamptz not null default clock_timestamp());
 
@@ -79,6 +81,19 @@ create table dibs.unique_keys (
   type text collate "C", key text collate "C", job bigint not null,
   until timestamptz,                            -- null while its job is not final
   primary key (type, key)
+);
+
+-- Who may ask a server for what, and what servers share.
+create table dibs.tokens (
+  name text collate "C" primary key, hash text not null, scopes text not null,
+  created_at timestamptz not null default clock_timestamp()
+);
+create table dibs.secrets (name text collate "C" primary key, value text not null);
+
+-- Requests that said an Idempotency-Key, and the job that each led to; kept for a day.
+create table dibs.requests (
+  key text collate "C" primary key, fingerprint text not null, job bigint,
+  at timestamptz not null default statement_timestamp()
 );
 
 create function dibs.with_failure(_failures jsonb, _entry jsonb) returns jsonb language sql immutable
@@ -129,16 +144,16 @@ begin
       where j.id = any (array[d.id]) and j.token = d.token and j.held
       returning j.*, coalesce(d.state, 3) as outcome, coalesce(d.days, 7) as days, d.result, d.failure, d.hook_error),
     kept as (
-      insert into dibs.history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, rank, state,
+      insert into dibs.history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, version, rank, state,
         attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result)
       select id, run_at, created_at, claimed_at, statement_timestamp(), (statement_timestamp() at time zone 'utc')::date + days,
-        worker, token, rank, outcome, attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures,
+        worker, token, version + 1, rank, outcome, attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures,
         result::jsonb
       from gone where outcome = 3),
     buried as (
-      insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, rank, state,
+      insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
         attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error)
-      select id, run_at, created_at, claimed_at, statement_timestamp(), worker, token, rank, outcome,
+      select id, run_at, created_at, claimed_at, statement_timestamp(), worker, token, version + 1, rank, outcome,
         attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress,
         dibs.with_failure(failures, failure::jsonb || jsonb_build_object(
           'started_at', extract(epoch from claimed_at), 'finished_at', extract(epoch from statement_timestamp()))), hook_error
@@ -155,7 +170,7 @@ begin
   if cardinality(_back) > 0 then
     with returned as (
       update dibs.jobs j set
-        held = false, worker = null,
+        held = false, worker = null, version = j.version + 1,
         state = case d.way when 2 then 0 when 3 then j.state else 1 end,
         attempts = j.attempts - case when d.way in (2, 3) and j.finishing = 0 then 1 else 0 end,
         finishing = case when d.way = 4 then greatest(j.finishing, 1) when d.way = 3 and j.finishing > 0 then j.finishing - 1 else j.finishing end,
@@ -214,7 +229,7 @@ begin
     select id from dibs.workers where id = _worker and (select count(*) from picked) > 0 for key share skip locked),
   claimed as (
     update dibs.jobs j set
-      held = true, worker = _worker << 20 | _claim,
+      held = true, worker = _worker << 20 | _claim, version = version + 1,
       token = nextval('dibs.token') << 20 | floor(random() * 1048576)::bigint,
       attempts = attempts + (finishing = 0)::int, finishing = finishing + (finishing > 0)::int,
       claimed_at = statement_timestamp()
@@ -275,7 +290,7 @@ begin
     where j.held and j.worker >> 20 = any (_dead) order by j.id for no key update skip locked),
   back as (
     update dibs.jobs j set
-      held = false, worker = null, token = null, state = 1, crashes = j.crashes + 1,
+      held = false, worker = null, token = null, version = j.version + 1, state = 1, crashes = j.crashes + 1,
       finishing = case when j.finishing = 0 and j.attempts >= j.max_attempts then 1 else j.finishing end,
       rank = j.rank % 10 + 20,
       run_at = statement_timestamp() + make_interval(secs => random() + case when j.finishing > 0 then least(2 ^ j.finishing, 300) else 0 end),
@@ -304,7 +319,7 @@ create function dibs.recover_orphans_1() returns setof bigint language sql as $$
     select j.id from dibs.jobs j where j.held and not exists (select from dibs.workers w where w.id = j.worker >> 20)
     order by j.id for no key update skip locked)
   update dibs.jobs j set
-    held = false, worker = null, token = null, state = 1, crashes = j.crashes + 1,
+    held = false, worker = null, token = null, version = j.version + 1, state = 1, crashes = j.crashes + 1,
     finishing = case when j.finishing = 0 and j.attempts >= j.max_attempts then 1 else j.finishing end,
     rank = j.rank % 10 + 20, run_at = statement_timestamp(),
     failures = dibs.with_failure(j.failures, jsonb_build_object(
@@ -327,14 +342,17 @@ begin
     order by j.id for no key update),
   back as (
     update dibs.jobs j set
-      held = false, worker = null, token = null,
+      held = false, worker = null, token = null, version = j.version + 1,
       attempts = j.attempts - (j.finishing = 0)::int, finishing = j.finishing - (j.finishing > 0)::int
     from taken where j.id = any (array[taken.id])
     returning j.id, j.queue, j.rank, j.run_at),
   woken as materialized (
     select dibs.wake_1(queue, rank, min(run_at))
-    from back group by queue, rank)
-  select id from back where (select count(*) from woken) >= 0;
+    from back group by queue, rank),
+  told as materialized (
+    select pg_notify('job_events', jsonb_build_object('jobIds', jsonb_agg(id))::text)
+    from (select id, row_number() over (order by id) / 300 as part from back) b group by part)
+  select id from back where (select count(*) from woken) + (select count(*) from told) >= 0;
 end $$;
 
 -- Partitions of history: one per day of expiry, made ahead; a past one is dropped. Waits for no lock longer than 100 ms,

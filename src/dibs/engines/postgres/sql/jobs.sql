@@ -53,18 +53,28 @@ left join added a on a.type = w.type and a.unique_key = w.key
 left join dibs.unique_keys k on k.type = w.type and k.key = w.key
 order by w.n;
 
+-- name: begin_request
+-- Waits for another with the same key to be done.
+insert into dibs.requests (key, fingerprint) values (:key, :fingerprint) on conflict do nothing returning key;
+
+-- name: request
+select fingerprint, job from dibs.requests where key = :key;
+
+-- name: end_request
+update dibs.requests set job = :id::bigint where key = :key;
+
 -- name: get
 -- JSON as text: on the caller's own connection the driver would read it in a way of its own.
 select j.id, j.type, j.queue, j.payload::text, case when j.held then 6 else j.state end, j.rank, j.attempts, j.max_attempts, null::text, j.failures::text,
-  j.progress::text, j.tags::text, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, null::timestamptz
+  j.progress::text, j.tags::text, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, null::timestamptz, j.version
 from dibs.jobs j left join dibs.worker_names n on n.id = j.worker >> 20 where j.id = any (:ids::bigint[])
 union all
 select j.id, j.type, j.queue, j.payload::text, j.state, j.rank, j.attempts, j.max_attempts, null, j.failures::text,
-  j.progress::text, j.tags::text, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at
+  j.progress::text, j.tags::text, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at, j.version
 from dibs.dead j left join dibs.worker_names n on n.id = j.worker >> 20 where j.id = any (:ids::bigint[])
 union all
 select j.id, j.type, j.queue, j.payload::text, j.state, j.rank, j.attempts, j.max_attempts, j.result::text, j.failures::text,
-  j.progress::text, j.tags::text, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at
+  j.progress::text, j.tags::text, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at, j.version
 from dibs.history j left join dibs.worker_names n on n.id = j.worker >> 20 where j.id = any (:ids::bigint[]);
 
 -- name: page_floor
@@ -79,7 +89,7 @@ select greatest(
 select p.* from (
   (select j.id, j.type, j.queue, j.payload, case when j.held then 6 else j.state end, j.rank, j.attempts, j.max_attempts, null::jsonb as result,
      j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
-     j.claimed_at, null::timestamptz as finished_at
+     j.claimed_at, null::timestamptz as finished_at, j.version
    from dibs.jobs j
    where :live::boolean and j.id < :before::bigint and j.id >= :floor::bigint
      and (:state::int is null or case when j.held then 6 else j.state end = :state::int)
@@ -89,7 +99,7 @@ select p.* from (
   union all
   (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, null,
      j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
-     j.claimed_at, j.finished_at
+     j.claimed_at, j.finished_at, j.version
    from dibs.dead j
    where :dead::boolean and j.id < :before::bigint and j.id >= :floor::bigint and (:state::int is null or j.state = :state::int)
      and (:type::text is null or j.type = :type::text) and (:queue::text is null or j.queue = :queue::text)
@@ -98,13 +108,28 @@ select p.* from (
   union all
   (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, j.result,
      j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
-     j.claimed_at, j.finished_at
+     j.claimed_at, j.finished_at, j.version
    from dibs.history j
    where :history::boolean and j.id < :before::bigint and j.id >= :floor::bigint
      and (:type::text is null or j.type = :type::text) and (:queue::text is null or j.queue = :queue::text)
      and (:tag::text is null or j.tags ? :tag::text)
    order by j.id desc limit :limit::int)) p
 order by p.id desc limit :limit::int;
+
+-- name: count
+-- Of those that a person could cancel or retry.
+select count(*) from (
+  (select 1 from dibs.jobs j
+   where (:state::int is null or case when j.held then 6 else j.state end = :state::int)
+     and (:type::text is null or j.type = :type::text) and (:queue::text is null or j.queue = :queue::text)
+     and (:tag::text is null or j.tags ? :tag::text)
+   limit :most::int)
+  union all
+  (select 1 from dibs.dead j
+   where (:state::int is null or j.state = :state::int)
+     and (:type::text is null or j.type = :type::text) and (:queue::text is null or j.queue = :queue::text)
+     and (:tag::text is null or j.tags ? :tag::text)
+   limit :most::int)) x;
 
 -- name: cancel
 -- From any state that is not final; the token is forgotten, so that the owner's write-back is refused.
@@ -115,9 +140,9 @@ with wanted as materialized (
 gone as (
   delete from dibs.jobs j using wanted w where j.id = any (array[w.id]) returning j.*),
 buried as (
-  insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, rank, state,
+  insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
     attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures)
-  select id, run_at, created_at, claimed_at, statement_timestamp(), worker, null, rank, 5,
+  select id, run_at, created_at, claimed_at, statement_timestamp(), worker, null, version + 1, rank, 5,
     attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures from gone),
 freed as materialized (
   select dibs.free_keys_1(array_agg(id), array_agg(type), array_agg(unique_key), array_agg(unique_for)) from gone where unique_key is not null),
@@ -147,8 +172,8 @@ gone as (
   delete from dibs.dead d using wanted w
   where d.id = any (array[w.id]) and (w.unique_key is null or w.id in (select job from retaken)) returning d.*),
 back as (
-  insert into dibs.jobs (id, run_at, created_at, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures)
-  select id, statement_timestamp(), created_at, rank % 10 + case when max_attempts = 1 then 10 else 0 end, 0, max_attempts, queue, type,
+  insert into dibs.jobs (id, run_at, created_at, version, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures)
+  select id, statement_timestamp(), created_at, version + 1, rank % 10 + case when max_attempts = 1 then 10 else 0 end, 0, max_attempts, queue, type,
     unique_key, unique_for, payload, tags, failures from gone
   returning id, queue, rank, run_at),
 woken as materialized (
@@ -176,4 +201,7 @@ where id > :after::bigint and (:state::int is null or case when held then 6 else
 order by id limit :limit::int;
 
 -- name: progress
-update dibs.jobs set progress = :progress::jsonb where id = :id::bigint and token = :token::bigint and held returning id;
+with written as (
+  update dibs.jobs set progress = :progress::jsonb, version = version + 1
+  where id = :id::bigint and token = :token::bigint and held returning id)
+select id, pg_notify('job_events', jsonb_build_object('jobId', id)::text) from written;

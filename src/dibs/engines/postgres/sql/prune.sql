@@ -26,3 +26,6 @@ delete from dibs.unique_keys where (type, key) in (
 -- name: prune_names
 delete from dibs.worker_names n where seen_at < clock_timestamp() - make_interval(days => :days::int)
   and not exists (select from dibs.workers w where w.id = n.id) returning id;
+
+-- name: prune_requests
+delete from dibs.requests where key in (select key from dibs.requests where at < statement_timestamp() - interval '1 day' limit :limit::int) returning key;

@@ -31,6 +31,15 @@ union all
 select 'lost', h.id, h.token from unnest(:held_id::bigint[], :held_token::bigint[]) h(id, token)
 where not exists (select from dibs.jobs j where j.id = any (array[h.id]) and j.token = h.token and j.held);
 
+-- name: poll
+-- A worker over HTTP asks for jobs, which is a beat of its; it leaves the looks for late rows to others.
+update dibs.workers set beat_at = clock_timestamp(), asking = false, claims = (claims + 1) % 1048576 where id = :worker::bigint returning claims;
+
+-- name: beat_of
+-- The owner of this lease lives.
+update dibs.workers set beat_at = clock_timestamp(), asking = false
+where id = (select worker >> 20 from dibs.jobs where id = :id::bigint and token = :token::bigint and held) returning id;
+
 -- name: hand_back
 select * from dibs.hand_back_1(:workers::bigint[], :claims::bigint[], :held::bigint[]);
 

@@ -14,6 +14,7 @@ create table dibs.jobs (
   claimed_at integer,
   worker integer,
   token integer,
+  version integer not null default 0,           -- grows with every change that people can see
   rank integer not null default 4,
   held integer not null default 0,
   state integer not null default 0,
@@ -36,7 +37,7 @@ create index dibs.claim_order on dibs.jobs (queue, rank, run_at) where held = 0;
 create table dibs.history (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null, expires integer not null,
-  worker integer, token integer, rank integer not null, state integer not null,
+  worker integer, token integer, version integer not null, rank integer not null, state integer not null,
   attempts integer not null, max_attempts integer not null, crashes integer not null,
   queue text not null, type text not null, unique_key text,
   payload text, tags text, progress text, failures text, result text
@@ -45,7 +46,7 @@ create table dibs.history (
 create table dibs.dead (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null,
-  worker integer, token integer, rank integer not null, state integer not null,
+  worker integer, token integer, version integer not null, rank integer not null, state integer not null,
   attempts integer not null, max_attempts integer not null, crashes integer not null,
   queue text not null, type text not null, unique_key text, unique_for real,
   payload text, tags text, progress text, failures text, hook_error text
@@ -62,7 +63,8 @@ create table dibs.workers (
   started_at integer not null,
   beat_at integer not null,
   steady_since integer not null,                -- its beats went through without a gap since then
-  asking integer not null default 1             -- it has claimed since its last beat, or had room to
+  asking integer not null default 1,            -- it has claimed since its last beat, or had room to
+  claims integer not null default 0             -- of a worker over HTTP: the number of its last claim
 );
 create table dibs.worker_names (id integer primary key, name text not null, seen_at integer not null);
 
@@ -71,6 +73,13 @@ create table dibs.unique_keys (
   until integer,                                -- null while its job is not final
   primary key (type, key)
 ) without rowid;
+
+-- Who may ask a server for what, and what servers share.
+create table dibs.tokens (name text primary key, hash text not null, scopes text not null, created_at integer not null) without rowid;
+create table dibs.secrets (name text primary key, value text not null) without rowid;
+
+-- Requests that said an Idempotency-Key, and the job that each led to; kept for a day.
+create table dibs.requests (key text primary key, fingerprint text not null, job integer, at integer not null) without rowid;
 
 -- For people with a shell: every job there is, in words.
 create view dibs.all_jobs as

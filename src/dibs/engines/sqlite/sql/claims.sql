@@ -12,9 +12,9 @@ delete from temp.dibs_special;
 -- each special
 insert or replace into temp.dibs_special (id, token, state, days, result, failure, hook_error) values (?, ?, ?, ?, ?, ?, ?);
 -- when leases
-insert into dibs.history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, rank, state,
+insert into dibs.history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, version, rank, state,
   attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result)
-select j.id, j.run_at, j.created_at, j.claimed_at, c.now, c.now + coalesce(s.days, :days) * 86400000000, j.worker, j.token, j.rank, 3,
+select j.id, j.run_at, j.created_at, j.claimed_at, c.now, c.now + coalesce(s.days, :days) * 86400000000, j.worker, j.token, j.version + 1, j.rank, 3,
   j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.payload, j.tags, j.progress, j.failures, s.result
 from dibs.clock c cross join json_each(:leases) d
 cross join dibs.jobs j on j.id = cast(d.key as integer) and j.token = d.value and j.held = 1
@@ -27,9 +27,9 @@ select cast(d.key as integer), d.value from json_each(:leases) d
 where changes() < :expected and not exists (
   select 1 from dibs.jobs j where j.id = cast(d.key as integer) and j.token = d.value and j.held = 1);
 -- when special
-insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, rank, state,
+insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
   attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error)
-select j.id, j.run_at, j.created_at, j.claimed_at, c.now, j.worker, j.token, j.rank, d.state,
+select j.id, j.run_at, j.created_at, j.claimed_at, c.now, j.worker, j.token, j.version + 1, j.rank, d.state,
   j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.unique_for, j.payload, j.tags, j.progress,
   case when d.failure is null then j.failures else json_insert(
     case when json_array_length(j.failures) >= 10 then json_remove(j.failures, '$[0]') else coalesce(j.failures, '[]') end,
@@ -61,7 +61,7 @@ where not exists (select 1 from dibs.jobs j where j.id = b.id and j.token = b.to
 delete from temp.dibs_back where (id, token) in (select id, token from temp.dibs_unsettled);
 -- when back
 update dibs.jobs set
-  held = 0, worker = null,
+  held = 0, worker = null, version = version + 1,
   state = case (select way from temp.dibs_back b where b.id = dibs.jobs.id) when 2 then 0 when 3 then state else 1 end,
   attempts = attempts - ((select way from temp.dibs_back b where b.id = dibs.jobs.id) in (2, 3) and finishing = 0),
   finishing = case (select way from temp.dibs_back b where b.id = dibs.jobs.id)
@@ -117,7 +117,7 @@ where exists (select 1 from dibs.workers where id = :worker)
 limit :limit - json_array_length(:picked);
 -- when picked
 update dibs.jobs set
-  held = 1, worker = :worker << 20 | :claim, token = ((coalesce(token, 0) >> 20) + 1) << 20 | ((:bits + id) & 1048575),
+  held = 1, worker = :worker << 20 | :claim, version = version + 1, token = ((coalesce(token, 0) >> 20) + 1) << 20 | ((:bits + id) & 1048575),
   attempts = attempts + (finishing = 0), finishing = finishing + (finishing > 0), claimed_at = (select now from dibs.clock)
 where id in (select value from json_each(:picked));
 

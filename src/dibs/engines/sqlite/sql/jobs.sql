@@ -44,17 +44,29 @@ cross join dibs.unique_keys k on k.type = json_extract(w.value, '$[2]') and k.ke
 left join dibs.jobs j on j.id = k.job and changes() > 0 and j.id > last_insert_rowid() - changes()
 order by w.key;
 
+-- name: begin_request
+delete from temp.dibs_listed;
+insert into temp.dibs_listed (id) select 1 where not exists (select 1 from dibs.requests where key = :key);
+insert into dibs.requests (key, fingerprint, at) select :key, :fingerprint, now from dibs.clock where true on conflict do nothing;
+select id from temp.dibs_listed;
+
+-- name: request
+select fingerprint, job from dibs.requests where key = :key;
+
+-- name: end_request
+update dibs.requests set job = :id where key = :key;
+
 -- name: get
 select j.id, j.type, j.queue, j.payload, case when j.held then 6 else j.state end, j.rank, j.attempts, j.max_attempts, null, j.failures,
-  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, null
+  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, null, j.version
 from json_each(:ids) i cross join dibs.jobs j on j.id = i.value left join dibs.worker_names n on n.id = j.worker >> 20
 union all
 select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, null, j.failures,
-  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at
+  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at, j.version
 from json_each(:ids) i cross join dibs.dead j on j.id = i.value left join dibs.worker_names n on n.id = j.worker >> 20
 union all
 select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, j.result, j.failures,
-  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at
+  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at, j.version
 from json_each(:ids) i cross join dibs.history j on j.id = i.value left join dibs.worker_names n on n.id = j.worker >> 20;
 
 -- name: page_floor
@@ -67,7 +79,7 @@ select max(
 -- name: page
 select * from (select j.id, j.type, j.queue, j.payload, case when j.held then 6 else j.state end, j.rank, j.attempts, j.max_attempts, null,
     j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
-    j.claimed_at, null
+    j.claimed_at, null, j.version
   from dibs.jobs j
   where :live and j.id < :before and j.id >= :floor
     and (:state is null or case when j.held then 6 else j.state end = :state)
@@ -77,7 +89,7 @@ select * from (select j.id, j.type, j.queue, j.payload, case when j.held then 6 
 union all
 select * from (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, null,
     j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
-    j.claimed_at, j.finished_at
+    j.claimed_at, j.finished_at, j.version
   from dibs.dead j
   where :dead and j.id < :before and j.id >= :floor and (:state is null or j.state = :state)
     and (:type is null or j.type = :type) and (:queue is null or j.queue = :queue)
@@ -86,7 +98,7 @@ select * from (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attem
 union all
 select * from (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, j.result,
     j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
-    j.claimed_at, j.finished_at
+    j.claimed_at, j.finished_at, j.version
   from dibs.history j
   where :history and j.id < :before and j.id >= :floor
     and (:type is null or j.type = :type) and (:queue is null or j.queue = :queue)
@@ -94,15 +106,28 @@ select * from (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attem
   order by j.id desc limit :limit)
 order by 1 desc limit :limit;
 
+-- name: count
+-- Of those that a person could cancel or retry.
+select count(*) from (
+  select * from (select 1 from dibs.jobs j
+    where (:state is null or case when j.held then 6 else j.state end = :state)
+      and (:type is null or j.type = :type) and (:queue is null or j.queue = :queue)
+      and (:tag is null or exists (select 1 from json_each(j.tags) t where t.value = :tag)) limit :most)
+  union all
+  select * from (select 1 from dibs.dead j
+    where (:state is null or j.state = :state)
+      and (:type is null or j.type = :type) and (:queue is null or j.queue = :queue)
+      and (:tag is null or exists (select 1 from json_each(j.tags) t where t.value = :tag)) limit :most));
+
 -- name: cancel
 -- From any state that is not final; the token moves on, so that the owner's write-back is refused.
 delete from temp.dibs_listed;
 insert into temp.dibs_listed (id, type, unique_key, unique_for)
 select j.id, j.type, j.unique_key, j.unique_for from json_each(:ids) i cross join dibs.jobs j on j.id = i.value where true
 on conflict do nothing;
-insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, rank, state,
+insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
   attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures)
-select j.id, j.run_at, j.created_at, j.claimed_at, c.now, j.worker, ((coalesce(j.token, 0) >> 20) + 1) << 20 | (random() & 1048575), j.rank, 5,
+select j.id, j.run_at, j.created_at, j.claimed_at, c.now, j.worker, ((coalesce(j.token, 0) >> 20) + 1) << 20 | (random() & 1048575), j.version + 1, j.rank, 5,
   j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.unique_for, j.payload, j.tags, j.progress, j.failures
 from dibs.clock c cross join temp.dibs_listed l cross join dibs.jobs j on j.id = l.id;
 delete from dibs.unique_keys where (type, key, job) in (
@@ -129,8 +154,8 @@ insert into dibs.unique_keys (type, key, job)
 select type, unique_key, id from temp.dibs_listed where unique_key is not null order by id
 on conflict do nothing;
 update temp.dibs_listed set number = 1 where (type, unique_key, id) in (select type, key, job from dibs.unique_keys);
-insert into dibs.jobs (id, run_at, created_at, token, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures)
-select d.id, c.now, d.created_at, ((coalesce(d.token, 0) >> 20) + 1) << 20, d.rank % 10 + 10 * (d.max_attempts = 1), 0, d.max_attempts, d.queue,
+insert into dibs.jobs (id, run_at, created_at, token, version, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures)
+select d.id, c.now, d.created_at, ((coalesce(d.token, 0) >> 20) + 1) << 20, d.version + 1, d.rank % 10 + 10 * (d.max_attempts = 1), 0, d.max_attempts, d.queue,
   d.type, d.unique_key, d.unique_for, d.payload, d.tags, d.failures
 from dibs.clock c cross join temp.dibs_listed l cross join dibs.dead d on d.id = l.id where l.number = 1;
 delete from dibs.dead where id in (select id from temp.dibs_listed where number = 1);
@@ -152,5 +177,5 @@ where id > :after and (:state is null or case when held then 6 else state end = 
 order by id limit :limit;
 
 -- name: progress
-update dibs.jobs set progress = :progress where id = :id and token = :token and held = 1;
+update dibs.jobs set progress = :progress, version = version + 1 where id = :id and token = :token and held = 1;
 select id from dibs.jobs where id = :id and token = :token and held = 1;

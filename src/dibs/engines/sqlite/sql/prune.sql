@@ -29,3 +29,6 @@ select id from temp.dibs_listed;
 -- name: prune_names
 delete from dibs.worker_names where seen_at < (select now from dibs.clock) - :days * 86400000000
   and id not in (select id from dibs.workers);
+
+-- name: prune_requests
+delete from dibs.requests where key in (select key from dibs.requests where at < (select now from dibs.clock) - 86400000000 limit :limit);

@@ -21,6 +21,17 @@ select 'lost', json_extract(h.value, '$[0]'), json_extract(h.value, '$[1]') from
 where not exists (
   select 1 from dibs.jobs j where j.id = json_extract(h.value, '$[0]') and j.token = json_extract(h.value, '$[1]') and j.held = 1);
 
+-- name: poll
+-- A worker over HTTP asks for jobs, which is a beat of its; it leaves the looks for late rows to others.
+update dibs.workers set beat_at = (select now from dibs.clock), asking = 0, claims = (claims + 1) % 1048576 where id = :worker;
+select claims from dibs.workers where id = :worker;
+
+-- name: beat_of
+-- The owner of this lease lives.
+update dibs.workers set beat_at = (select now from dibs.clock), asking = 0
+where id = (select worker >> 20 from dibs.jobs where id = :id and token = :token and held = 1);
+select id from dibs.workers where id = (select worker >> 20 from dibs.jobs where id = :id and token = :token and held = 1);
+
 -- name: hand_back
 -- Hand back what a claim took whose answer never came (or all that these workers hold), attempt not used.
 delete from temp.dibs_listed;
@@ -31,7 +42,7 @@ where (:claims is null or j.worker in (select value from json_each(:claims)))
   -- Here a token alone is not enough: each row has a counter of its own, and two jobs of a worker may have the same token.
   and (j.id, j.token) not in (select json_extract(h.value, '$[0]'), json_extract(h.value, '$[1]') from json_each(:leases) h);
 update dibs.jobs set
-  held = 0, worker = null, token = ((token >> 20) + 1) << 20 | (random() & 1048575),
+  held = 0, worker = null, version = version + 1, token = ((token >> 20) + 1) << 20 | (random() & 1048575),
   attempts = attempts - (finishing = 0), finishing = finishing - (finishing > 0)
 where id in (select id from temp.dibs_listed);
 select id from temp.dibs_listed;
@@ -52,7 +63,7 @@ delete from temp.dibs_picked;
 insert into temp.dibs_picked (place, id)
 select j.id, w.id from temp.dibs_listed w cross join dibs.jobs j on j.held = 1 and j.worker >> 20 = w.id;
 update dibs.jobs set
-  held = 0, worker = null, token = ((token >> 20) + 1) << 20 | (random() & 1048575), state = 1, crashes = crashes + 1,
+  held = 0, worker = null, version = version + 1, token = ((token >> 20) + 1) << 20 | (random() & 1048575), state = 1, crashes = crashes + 1,
   finishing = case when finishing = 0 and attempts >= max_attempts then 1 else finishing end,
   rank = rank % 10 + 20,
   run_at = (select now from dibs.clock) + abs(random() % 1000000) + case when finishing > 0 then min(1 << finishing, 300) else 0 end * 1000000,
@@ -74,7 +85,7 @@ insert into temp.dibs_listed (id, worker)
 select j.id, n.name from dibs.jobs j left join dibs.worker_names n on n.id = j.worker >> 20
 where j.held = 1 and j.worker >> 20 not in (select id from dibs.workers);
 update dibs.jobs set
-  held = 0, worker = null, token = ((token >> 20) + 1) << 20 | (random() & 1048575), state = 1, crashes = crashes + 1,
+  held = 0, worker = null, version = version + 1, token = ((token >> 20) + 1) << 20 | (random() & 1048575), state = 1, crashes = crashes + 1,
   finishing = case when finishing = 0 and attempts >= max_attempts then 1 else finishing end,
   rank = rank % 10 + 20, run_at = (select now from dibs.clock),
   failures = json_insert(

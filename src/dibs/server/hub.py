@@ -1,0 +1,272 @@
+"""Events in: hears which jobs have changed, looks at them again, and tells everyone who watches them.
+
+A notification carries identity, never state: the row is read again, and what is told is what was read. So a lost
+notification loses nothing: a slow look underneath finds it, and so does the look after each loss of the connection.
+Versions only grow: of a job that changed twice between two looks, the last state is told, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import msgspec
+
+from dibs.engines.engine import Engine, Hint
+from dibs.errors import DibsError
+from dibs.operations import watching
+from dibs.operations.rows import Seen
+
+log = logging.getLogger("dibs")
+
+GATHER = 0.005  # seconds in which changes are collected, to be read together
+READ = 1_000  # ids in one statement
+UNHEARD = 0.25  # seconds between looks where nobody can tell us
+AGAIN, AT_MOST = 0.25, 2.0  # seconds before listening again
+KNOWN = 10_000  # jobs of watched queues that are remembered
+OVERLAP = 1_000  # ids below the newest one: their transactions may have committed later
+FIRST = 100  # jobs that who begins to watch a queue is told of at once
+EVENTS, WAKE = "job_events", "dibs_wake"
+
+
+class Watcher(Protocol):
+    """Somebody who is told. Neither call may wait."""
+
+    def tell(self, seen: Seen) -> None:
+        """A job that it watches is like this; perhaps as it was told before."""
+
+    def missing(self, job_id: int) -> None:
+        """A job that it wants to watch is not there."""
+
+
+class Changed(msgspec.Struct):
+    """What a notification says."""
+
+    job_id: int | None = msgspec.field(name="jobId", default=None)
+    job_ids: list[int] = msgspec.field(name="jobIds", default_factory=list)
+
+
+decode_changed = msgspec.json.Decoder(Changed).decode
+
+
+class Hub:
+    """Who watches what, and what has to be read for them."""
+
+    def __init__(self, engine: Engine, look: float) -> None:
+        self.engine, self.look_every = engine, look
+        self.jobs: dict[int, set[Watcher]] = {}
+        self.queues: dict[str, set[Watcher]] = {}
+        self.everything: set[Watcher] = set()
+        self.changed: set[int] = set()  # to be read
+        self.asked: dict[int, list[Watcher]] = {}  # to be read for those who have just come
+        self.came: list[tuple[Watcher, str | None]] = []  # to watch a queue
+        self.known: OrderedDict[int, bool] = OrderedDict()  # of watched queues; whether that state was final
+        self.newest: int | None = None
+        self.added = False  # there may be jobs that nobody has seen yet
+        self.some = asyncio.Event()
+        self.woken: set[asyncio.Event] = set()
+        self.running: asyncio.Task[None] | None = None
+
+    # Who watches what
+
+    def watch(self, watcher: Watcher, job_id: int) -> None:
+        """Tell this one of a job: how it is now, and whenever it changes."""
+        self.jobs.setdefault(job_id, set()).add(watcher)
+        self.asked.setdefault(job_id, []).append(watcher)
+        self._begin()
+
+    def unwatch(self, watcher: Watcher, job_id: int) -> None:
+        """No more."""
+        _without(self.jobs, job_id, watcher)
+
+    def watch_queue(self, watcher: Watcher, queue: str | None) -> None:
+        """Tell this one of every job of a queue (None: of all): the newest now, and whenever one changes."""
+        if queue is None:
+            self.everything.add(watcher)
+        else:
+            self.queues.setdefault(queue, set()).add(watcher)
+        self.came.append((watcher, queue))
+        self._begin()
+
+    def unwatch_queue(self, watcher: Watcher, queue: str | None) -> None:
+        """No more."""
+        if queue is None:
+            self.everything.discard(watcher)
+        else:
+            _without(self.queues, queue, watcher)
+        if not self._watches_queues():
+            self.known.clear()
+            self.newest = None
+
+    @contextmanager
+    def listening(self) -> Iterator[asyncio.Event]:
+        """An event that is set whenever something may have changed in the database."""
+        event = asyncio.Event()
+        self.woken.add(event)
+        self._begin()
+        try:
+            yield event
+        finally:
+            self.woken.discard(event)
+
+    # Reading
+
+    def _begin(self) -> None:
+        self.some.set()
+        if self.running is None or self.running.done():
+            self.running = asyncio.create_task(self.run(), name="hub")
+
+    async def aclose(self) -> None:
+        """Stop."""
+        if self.running is not None:
+            self.running.cancel()
+            await asyncio.gather(self.running, return_exceptions=True)
+
+    async def run(self) -> None:
+        """Listen, look and tell, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            if self.engine.can.listens:
+                group.create_task(self._listen(), name="hub listens")
+            group.create_task(self._look(), name="hub looks")
+            group.create_task(self._tell(), name="hub tells")
+
+    async def _listen(self) -> None:
+        again = AGAIN
+        while True:
+            try:
+                async with self.engine.listen(EVENTS, WAKE) as hints:
+                    self._read_all()  # what was said while nobody listened
+                    async for hint in hints:
+                        again = AGAIN
+                        self._heard(hint)
+            except DibsError as error:
+                log.warning("Listening for changes failed, and goes on: %s", error)
+            await asyncio.sleep(again)
+            again = min(2 * again, AT_MOST)
+
+    def _heard(self, hint: Hint) -> None:
+        for event in self.woken:
+            event.set()
+        if hint.channel == EVENTS:
+            self._note(_ids(hint.payload))
+        elif hint.payload:
+            self.added = True
+            self.some.set()
+        else:  # a file: something in it has changed
+            self._read_all()
+
+    def _note(self, ids: Iterable[int]) -> None:
+        self.changed.update(ids if self._watches_queues() else self.jobs.keys() & set(ids))
+        if self.changed:
+            self.some.set()
+
+    def _read_all(self) -> None:
+        """Whatever is watched may have changed."""
+        self.changed.update(self.jobs)
+        self.changed.update(job_id for job_id, final in self.known.items() if not final)
+        self.added = True
+        self.some.set()
+
+    async def _look(self) -> None:
+        """In any case: notifications can be lost."""
+        while True:
+            await asyncio.sleep(self.look_every if self.engine.can.listens else UNHEARD)
+            self._read_all()
+
+    async def _tell(self) -> None:
+        pause = AGAIN
+        while True:
+            await self.some.wait()
+            self.some.clear()
+            await asyncio.sleep(GATHER)
+            began = time.monotonic()
+            try:
+                await self.run_once()
+                pause = AGAIN
+            except DibsError as error:
+                log.warning("A look at jobs that are watched failed, and is repeated: %s", error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, AT_MOST)
+                self._read_all()
+            if not self.engine.can.notifies:  # every commit is heard here: leave the file to others for as long
+                await asyncio.sleep(time.monotonic() - began)
+
+    async def run_once(self) -> None:
+        """Read what has changed, and tell it."""
+        await self._find_new()
+        asked, self.asked = self.asked, {}
+        ids, self.changed = [*self.changed | asked.keys()], set()
+        try:
+            for start in range(0, len(ids), READ):
+                part = ids[start : start + READ]
+                rows = await self.engine.arun_once(watching.look(part))
+                self._spread(rows, part, asked)
+        except DibsError:
+            for job_id, watchers in asked.items():  # whoever was told already does not mind
+                self.asked.setdefault(job_id, []).extend(watchers)
+            raise
+
+    async def _find_new(self) -> None:
+        """Jobs that were added to a queue that somebody watches."""
+        if not self._watches_queues():
+            self.added, self.came = False, []
+            return
+        if self.newest is None:
+            self.newest = await self.engine.arun_once(watching.newest())
+        if self.added:
+            self.added = False
+            queues = None if self.everything else self.queues.keys()
+            found = await self.engine.arun_once(watching.newer(self.newest - OVERLAP, queues, READ))
+            self.changed.update(found - self.known.keys())
+            self.newest = max([self.newest, *found])
+        while self.came:
+            watcher, queue = self.came[-1]
+            only = None if queue is None else [queue]
+            found = await self.engine.arun_once(watching.newer(self.newest - OVERLAP, only, FIRST))
+            rows = await self.engine.arun_once(watching.look(found))
+            for seen in sorted(rows, key=lambda each: each.id):
+                self._tell_in_queue(seen, [watcher])
+            self.came.remove((watcher, queue))
+
+    def _spread(self, rows: Collection[Seen], ids: Collection[int], asked: dict[int, list[Watcher]]) -> None:
+        for seen in rows:
+            for watcher in self.jobs.get(seen.id, ()):
+                watcher.tell(seen)
+            if watchers := self.everything | self.queues.get(seen.queue, set()):
+                self._tell_in_queue(seen, watchers)
+        for job_id in (asked.keys() & set(ids)) - {seen.id for seen in rows}:
+            for watcher in asked[job_id]:
+                watcher.missing(job_id)
+
+    def _tell_in_queue(self, seen: Seen, watchers: Collection[Watcher]) -> None:
+        self.known[seen.id] = seen.state.final
+        self.known.move_to_end(seen.id)
+        while len(self.known) > KNOWN:
+            self.known.popitem(last=False)
+        for watcher in watchers:
+            watcher.tell(seen)
+
+    def _watches_queues(self) -> bool:
+        return bool(self.everything or self.queues)
+
+
+def _without(watched: dict[Any, set[Watcher]], key: Any, watcher: Watcher) -> None:
+    watchers = watched.get(key)
+    if watchers is not None:
+        watchers.discard(watcher)
+        if not watchers:
+            del watched[key]
+
+
+def _ids(payload: str) -> list[int]:
+    """Of a notification, ours or made by hand; anything else says nothing."""
+    try:
+        changed = decode_changed(payload)
+    except msgspec.MsgspecError:
+        return []
+    return changed.job_ids if changed.job_id is None else [*changed.job_ids, changed.job_id]

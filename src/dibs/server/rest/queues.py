@@ -1,0 +1,43 @@
+"""Queues and workers: looking at them; pausing and resuming queues."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from dibs.operations import queues, workers
+from dibs.server.rest.route import Asked, Route
+from dibs.server.wire import QueuesShown, WorkersShown, queue_shown, worker_shown
+
+
+async def list_queues(asked: Asked) -> QueuesShown:
+    """What each holds."""
+    engine = asked.server.app.engine
+    now = datetime.now(UTC)
+    return QueuesShown(queues=[queue_shown(counts, now) for counts in await engine.arun(queues.counts(engine.schema))])
+
+
+async def pause(asked: Asked) -> QueuesShown:
+    """Nobody claims from it any more."""
+    await asked.server.app.engine.arun(queues.pause(asked.request.path_params["queue"]))
+    return await list_queues(asked)
+
+
+async def resume(asked: Asked) -> QueuesShown:
+    """Claim from it again."""
+    await asked.server.app.engine.arun(queues.resume(asked.request.path_params["queue"]))
+    return await list_queues(asked)
+
+
+async def list_workers(asked: Asked) -> WorkersShown:
+    """Everyone enlisted."""
+    rows = await asked.server.app.engine.arun(workers.list_workers())
+    found = {row.name: row for row in rows}.values()  # a worker has a row for each of its lanes
+    return WorkersShown(workers=[worker_shown(row) for row in found])
+
+
+ROUTES = [
+    Route("GET", "/api/queues", "read", list_queues, "What each queue holds", returns=QueuesShown),
+    Route("POST", "/api/queues/{queue}/pause", "operate", pause, "Claim no more from a queue", returns=QueuesShown),
+    Route("POST", "/api/queues/{queue}/resume", "operate", resume, "Claim from it again", returns=QueuesShown),
+    Route("GET", "/api/workers", "read", list_workers, "The workers", returns=WorkersShown),
+]

@@ -1,0 +1,116 @@
+"""What a route is, and what its handler is given."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dibs.app import Dibs
+from dibs.job import BIGGEST
+from dibs.server.access import Gate
+from dibs.server.hub import Hub
+from dibs.server.judge import Judge
+from dibs.server.problems import Refusal, invalid, whole_number
+from dibs.tokens import Access
+
+encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What all requests share."""
+
+    app: Dibs
+    hub: Hub
+    gate: Gate
+    judge: Judge
+    mask: frozenset[str]
+    unknown_tasks: bool = False  # jobs of types that the app does not declare may be added
+    commands: bool = False  # so may jobs that run programs
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, checked: its body is what the route says."""
+
+    server: Server
+    request: Request
+    access: Access
+    body: Any = None
+
+    @property
+    def job_id(self) -> int:
+        """The job in the path."""
+        return whole_number(self.request.path_params["job_id"], "jobId", BIGGEST, least=1)
+
+    def query(self, name: str) -> str | None:
+        """A parameter in the query."""
+        return self.request.query_params.get(name)
+
+
+Handler = Callable[[Asked], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one path. `scope`: who may; None: anybody. `returns`: the shape of the answer, None: none."""
+
+    method: str
+    path: str
+    scope: str | None
+    handler: Handler
+    summary: str
+    body: Any = None
+    returns: Any = None
+    status: int = 200
+    query: Mapping[str, Any] = field(default_factory=dict)  # its parameters, as OpenAPI shows them
+    headers: Mapping[str, Any] = field(default_factory=dict)  # those that mean something here, likewise
+    also: tuple[int, ...] = ()  # other answers that are no refusals
+    media: str = "application/json"
+    of_job: bool = False  # a token to watch that one job will do
+
+    async def carry(self, server: Server, request: Request) -> Response:
+        """See that it is allowed and well-formed, and answer."""
+        access = await server.gate.access(request.headers.get("authorization"))
+        job = whole_number(request.path_params["job_id"], "jobId", BIGGEST, least=1) if self.of_job else None
+        if not access.may(self.scope, job):
+            raise _not_allowed(self.scope, known=access.scopes or access.job is not None)
+        unknown = request.query_params.keys() - self.query.keys()
+        if unknown:
+            name = min(unknown)
+            raise Refusal(422, "invalid_query", f"There is no parameter {name[:50]!r} here.", name[:50])
+        answer = await self.handler(Asked(server, request, access, await self._read(request)))
+        if isinstance(answer, Response):
+            return answer
+        status = self.status
+        if isinstance(answer, tuple):
+            status, answer = answer
+        return Response(encode(answer), status, media_type="application/json")
+
+    async def _read(self, request: Request) -> Any:
+        if self.method == "GET":
+            return None
+        text = await request.body()
+        if self.body is None:
+            if text.strip() not in (b"", b"{}"):
+                raise Refusal(422, "invalid_body", "This request has no body.")
+            return None
+        try:
+            return msgspec.json.decode(text, type=self.body)
+        except msgspec.MsgspecError as error:
+            raise invalid(error) from None
+        except RecursionError:
+            raise Refusal(400, "malformed_json", "The body is nested too deeply.") from None
+
+
+def _not_allowed(scope: str | None, *, known: Any) -> Refusal:
+    if known:
+        return Refusal(403, "not_allowed", f"This needs a token with the scope {scope!r}.")
+    return Refusal(
+        401, "not_authenticated", f"This needs a token with the scope {scope!r}: dibs tokens create. Send it as Bearer."
+    )

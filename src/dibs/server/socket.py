@@ -1,0 +1,199 @@
+"""Events out, over a WebSocket: who is connected says what it watches, and is told its states, each newer than before.
+
+    -> {"action": "subscribe", "jobId": 42}
+    <- {"jobId": 42, "status": "RUNNING", "attempts": 1, "error": null, "version": 3}
+
+A client that does not read is dropped, never buffered without bound: it comes again, says `since`, and misses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from typing import Literal
+
+import msgspec
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from dibs.job import BIGGEST
+from dibs.operations.rows import Seen
+from dibs.server.access import Gate
+from dibs.server.hub import Hub
+from dibs.server.wire import Body, Id, Name, event_shown
+from dibs.tokens import Access
+
+MESSAGE = 16 * 1024  # bytes of a message from a client
+SUBSCRIPTIONS = 1_000  # of one connection
+UNSENT = 64 * 1024  # bytes; then the client is dropped
+REMEMBERED = 10_000  # jobs of watched queues, for which a connection knows what it was told
+TOO_BIG, UNSUPPORTED = 1009, 1003
+
+
+class Asked(Body):
+    """What a client says."""
+
+    action: Literal["subscribe", "unsubscribe", "ping"]
+    job_id: Id | None = None
+    queue: Name | None = None
+    all: Literal[True] | None = None
+    since: int | None = None
+    token: str | None = None
+
+    def __post_init__(self) -> None:
+        named = sum(each is not None for each in (self.job_id, self.queue, self.all))
+        if self.action == "ping":
+            if named:
+                raise ValueError("a ping names nothing")
+        elif named != 1:
+            raise ValueError('say one of "jobId", "queue" and "all": true')
+        if self.since is not None and not 0 <= self.since <= BIGGEST:
+            raise ValueError("since must be a version that was told")
+
+
+class Trouble(msgspec.Struct, rename="camel", omit_defaults=True, tag_field="type", tag="error"):
+    """What a client is told when its message cannot be obeyed."""
+
+    code: str
+    message: str
+    job_id: int | None = None
+    queue: str | None = None
+
+
+PONG = '{"type":"pong"}'
+read_asked = msgspec.json.Decoder(Asked).decode
+
+
+class Socket:
+    """One client."""
+
+    def __init__(self, websocket: WebSocket, hub: Hub, gate: Gate, access: Access, mask: frozenset[str]) -> None:
+        self.websocket, self.hub, self.gate, self.access, self.mask = websocket, hub, gate, access, mask
+        self.told: dict[int, int] = {}  # the versions of the jobs it watches
+        self.told_in_queues: OrderedDict[int, int] = OrderedDict()
+        self.queues: set[str | None] = set()
+        self.states: dict[int, str] = {}  # to be sent: the last of each job only
+        self.words: deque[str] = deque()  # to be sent as well
+        self.unsent = 0
+        self.some, self.too_slow = asyncio.Event(), asyncio.Event()
+
+    # What the hub says
+
+    def tell(self, seen: Seen) -> None:
+        """A state; sent if it is newer than the last."""
+        told = self.told if seen.id in self.told else self.told_in_queues
+        if told.get(seen.id, -1) >= seen.version:
+            return
+        told[seen.id] = seen.version
+        if len(self.told_in_queues) > REMEMBERED:
+            self.told_in_queues.popitem(last=False)
+        self.unsent -= len(self.states.pop(seen.id, ""))
+        self.states[seen.id] = text = msgspec.json.encode(event_shown(seen, self.mask)).decode()
+        self._more(text)
+
+    def missing(self, job_id: int) -> None:
+        """There is no such job: it is watched no longer."""
+        self._unsubscribe_job(job_id)
+        self._say(Trouble("job_not_found", f"There is no job {job_id}.", job_id=job_id))
+
+    # What the client says
+
+    async def run(self) -> None:
+        """Until either side goes."""
+        await self.websocket.accept()
+        sending = asyncio.create_task(self._send(), name="socket sends")
+        receiving = asyncio.create_task(self._receive(), name="socket receives")
+        dropping = asyncio.create_task(self.too_slow.wait(), name="socket is too slow")
+        tasks = [sending, receiving, dropping]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._forget()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _receive(self) -> None:
+        while True:
+            message = await self.websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            text = message.get("text")
+            if text is None:
+                return await self._close(UNSUPPORTED, "Messages are texts of JSON.")
+            if len(text) > MESSAGE or len(text.encode()) > MESSAGE:
+                return await self._close(TOO_BIG, f"A message has {MESSAGE:,} bytes at most.")
+            await self._heard(text)
+            await asyncio.sleep(0)  # whoever floods us does not keep the others waiting
+
+    async def _heard(self, text: str) -> None:
+        try:
+            asked = read_asked(text)
+        except msgspec.MsgspecError as error:
+            self._say(Trouble("invalid_message", str(error)))
+            return
+        if asked.action == "ping":
+            self._say(PONG)
+        elif asked.action == "unsubscribe":
+            self._unsubscribe(asked)
+        else:
+            await self._subscribe(asked)
+
+    async def _subscribe(self, asked: Asked) -> None:
+        access = self.access if asked.token is None else await self.gate.bearer(asked.token)
+        if not access.may("read", asked.job_id):
+            self._say(Trouble("not_allowed", "This needs a token that allows it.", asked.job_id, asked.queue))
+        elif len(self.told) + len(self.queues) >= SUBSCRIPTIONS:
+            text = f"A connection has {SUBSCRIPTIONS:,} subscriptions at most. Open another, or watch a queue."
+            self._say(Trouble("too_many_subscriptions", text, asked.job_id, asked.queue))
+        elif asked.job_id is not None:
+            self.told[asked.job_id] = -1 if asked.since is None else asked.since
+            self.hub.watch(self, asked.job_id)
+        else:
+            self.queues.add(asked.queue)
+            self.hub.watch_queue(self, asked.queue)
+
+    def _unsubscribe(self, asked: Asked) -> None:
+        if asked.job_id is not None:
+            self._unsubscribe_job(asked.job_id)
+        else:
+            self.queues.discard(asked.queue)
+            self.hub.unwatch_queue(self, asked.queue)
+
+    def _unsubscribe_job(self, job_id: int) -> None:
+        self.hub.unwatch(self, job_id)
+        self.told.pop(job_id, None)
+
+    def _forget(self) -> None:
+        for job_id in self.told:
+            self.hub.unwatch(self, job_id)
+        for queue in self.queues:
+            self.hub.unwatch_queue(self, queue)
+
+    # Sending
+
+    def _say(self, what: Trouble | str) -> None:
+        text = what if isinstance(what, str) else msgspec.json.encode(what).decode()
+        self.words.append(text)
+        self._more(text)
+
+    def _more(self, text: str) -> None:
+        self.unsent += len(text)
+        self.some.set()
+        if self.unsent > UNSENT:
+            self.too_slow.set()
+
+    async def _send(self) -> None:
+        """One at a time, as fast as the client reads."""
+        try:
+            while True:
+                await self.some.wait()
+                self.some.clear()
+                while self.words or self.states:
+                    text = self.words.popleft() if self.words else self.states.pop(next(iter(self.states)))
+                    self.unsent -= len(text)
+                    await self.websocket.send_text(text)
+        except (WebSocketDisconnect, RuntimeError, OSError):
+            return  # it is gone
+
+    async def _close(self, code: int, why: str) -> None:
+        await self.websocket.close(code, why)

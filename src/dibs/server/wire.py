@@ -1,0 +1,232 @@
+"""The shapes on the wire: what comes in is checked against them, what goes out is made of them; OpenAPI shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from dibs.job import BIGGEST, MAX_NAME, MAX_TAGS, Job, JobState
+from dibs.masking import masked
+from dibs.operations.rows import QueueCounts, Seen, WorkerRow
+from dibs.task import MAX_ATTEMPTS
+
+Id: TypeAlias = Annotated[int, Meta(ge=1, le=BIGGEST)]
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+MANY = 10_000  # jobs in one request
+
+
+class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """What comes in: unknown fields are refused, they are mistakes."""
+
+
+class Shown(msgspec.Struct, rename="camel", kw_only=True):
+    """What goes out."""
+
+
+class NewJobBody(Body):
+    """A job to be added. What is left out is as the task says."""
+
+    type: Name
+    payload: dict[str, Any] | None = None
+    queue: Name | None = None
+    priority: Annotated[int, Meta(ge=0, le=9)] | None = None
+    run_at: Annotated[datetime, Meta(tz=True)] | None = None
+    delay: Annotated[float, Meta(ge=0)] | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
+    unique_key: Name | None = None
+    unique_for: Annotated[float, Meta(ge=0)] | None = None
+    tags: Annotated[list[Name], Meta(max_length=MAX_TAGS)] | None = None
+
+    def options(self) -> dict[str, Any]:
+        """What was said, as `using` takes it."""
+        said = {name: getattr(self, name) for name in OPTIONS}
+        return {name: value for name, value in said.items() if value is not None}
+
+
+OPTIONS = ("queue", "priority", "run_at", "delay", "max_attempts", "unique_key", "unique_for", "tags")
+
+
+class NewJobsBody(Body):
+    """Many jobs, added all or none."""
+
+    jobs: Annotated[list[NewJobBody], Meta(min_length=1, max_length=MANY)]
+
+
+class MatchingBody(Body):
+    """All jobs that match; and where to go on, when there were too many for one request."""
+
+    status: JobState | None = None
+    type: Name | None = None
+    queue: Name | None = None
+    tag: Name | None = None
+    cursor: Annotated[int, Meta(ge=0, le=BIGGEST)] = 0
+
+
+class JobShown(Shown):
+    """A job."""
+
+    job_id: int
+    type: str
+    queue: str
+    status: JobState
+    version: int
+    priority: int
+    attempts: int
+    max_attempts: int
+    payload: Any
+    result: Any
+    error: str | None
+    progress: Any
+    tags: list[str]
+    unique_key: str | None
+    worker: str | None
+    created_at: datetime | None
+    run_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    created: bool
+    failures: list[dict[str, Any]]
+
+
+def job_shown(job: Job, mask: Collection[str]) -> JobShown:
+    """A job as everyone may see it."""
+    return JobShown(
+        job_id=job.id,
+        type=job.type,
+        queue=job.queue,
+        status=job.state,
+        version=job.version,
+        priority=job.priority,
+        attempts=job.attempts,
+        max_attempts=job.max_attempts,
+        payload=masked(job.payload, mask),
+        result=masked(job.result, mask),
+        error=job.error,
+        progress=masked(job.progress, mask),
+        tags=list(job.tags),
+        unique_key=job.unique_key,
+        worker=job.worker,
+        created_at=job.created_at,
+        run_at=job.run_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        created=job.created,
+        failures=list(job.failures),
+    )
+
+
+class JobsShown(Shown):
+    """A page of jobs, newest first; `cursor` asks for the next one, and is null after the last."""
+
+    jobs: list[JobShown]
+    cursor: int | None
+
+
+class AddedShown(Shown):
+    """The ids of many new jobs, in order."""
+
+    job_ids: list[int]
+
+
+class CountShown(Shown):
+    """How many match; `more`: that is as far as was counted."""
+
+    count: int
+    more: bool
+
+
+class DoneShown(Shown):
+    """What an action on all that match has done so far; with a cursor, ask again with it."""
+
+    done: int
+    refused: int
+    cursor: int | None
+
+
+class QueueShown(Shown):
+    """A queue. With `estimate` there are more than were counted; `asOf` says how old the estimate is."""
+
+    name: str
+    paused: bool
+    waiting: int
+    later: int
+    retry: int
+    running: int
+    failed: int
+    cancelled: int
+    oldest: datetime | None
+    oldest_seconds: float | None
+    estimate: int | None
+    as_of: datetime | None
+
+
+class QueuesShown(Shown):
+    """All of them."""
+
+    queues: list[QueueShown]
+
+
+def queue_shown(counts: QueueCounts, now: datetime) -> QueueShown:
+    """A queue as everyone may see it."""
+    return QueueShown(
+        name=counts.name,
+        paused=counts.paused,
+        waiting=counts.waiting,
+        later=counts.later,
+        retry=counts.retry,
+        running=counts.running,
+        failed=counts.failed,
+        cancelled=counts.cancelled,
+        oldest=counts.oldest,
+        oldest_seconds=None if counts.oldest is None else max(0.0, (now - counts.oldest).total_seconds()),
+        estimate=counts.estimate,
+        as_of=counts.as_of,
+    )
+
+
+class WorkerShown(Shown):
+    """A worker."""
+
+    name: str
+    lease: float
+    started_at: datetime | None
+    beat_at: datetime | None
+    alive: bool
+
+
+class WorkersShown(Shown):
+    """All of them."""
+
+    workers: list[WorkerShown]
+
+
+def worker_shown(row: WorkerRow) -> WorkerShown:
+    """A worker as everyone may see it."""
+    return WorkerShown(name=row.name, lease=row.lease, started_at=row.started_at, beat_at=row.beat_at, alive=row.alive)
+
+
+class EventShown(Shown, omit_defaults=True):
+    """A job's state, to those who watch it."""
+
+    job_id: int
+    status: JobState
+    attempts: int
+    error: str | None
+    version: int
+    progress: Any = None
+
+
+def event_shown(seen: Seen, mask: Collection[str]) -> EventShown:
+    """A state as everyone may see it."""
+    return EventShown(
+        job_id=seen.id,
+        status=seen.state,
+        attempts=seen.attempts,
+        error=seen.error,
+        version=seen.version,
+        progress=masked(seen.progress, mask),
+    )

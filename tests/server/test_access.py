@@ -1,0 +1,151 @@
+"""Who may do what: hosts, origins, tokens and their scopes, and tokens for one job."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from dibs import Dibs
+from dibs.operations import tokens
+from dibs.server.asgi import ALL
+from dibs.tokens import SCOPES, Known, hashed, new_token, signed
+from tests.apps import on_one
+from tests.server.serving import Serving, serving
+
+
+def token(app: Dibs, *scopes: str, name: str | None = None) -> str:
+    made = new_token()
+    app.engine.run(tokens.add(Known(name or "-".join(scopes), hashed(made), frozenset(scopes))))
+    return made
+
+
+@on_one
+def test_a_local_server_is_asked_by_local_names_only(server: Serving) -> None:
+    with server.client() as client:
+        assert client.get("/api/queues", headers={"host": f"localhost:{server.port}"}).status_code == 200
+        answer = client.get("/api/queues", headers={"host": "evil.example"})
+        assert (answer.status_code, answer.json()["code"]) == (421, "wrong_host")
+
+
+@on_one
+def test_pages_of_other_origins_are_refused(app: Dibs, server: Serving) -> None:
+    with server.client() as client:
+        for origin in ("https://evil.example", "null", "http://127.0.0.1:1", "http://localhost.evil.example"):
+            answer = client.get("/api/queues", headers={"origin": origin})
+            assert (answer.status_code, answer.json()["code"]) == (403, "wrong_origin")
+        assert client.get("/api/queues", headers={"origin": server.address}).status_code == 200
+    with pytest.raises(InvalidStatus), server.socket(origin="https://evil.example"):
+        pass
+    with server.socket(origin=server.address) as ear:
+        ear.say(action="ping")
+        assert ear.hear() == {"type": "pong"}
+
+
+@on_one
+def test_an_origin_that_is_allowed(app: Dibs) -> None:
+    with serving(app, origins=["https://shop.example"]) as server, server.client() as client:
+        own = {"origin": "https://shop.example"}
+        answer = client.get("/api/queues", headers=own)
+        assert answer.headers["access-control-allow-origin"] == "https://shop.example"
+        asked = client.options("/api/jobs", headers={**own, "access-control-request-method": "POST"})
+        assert asked.status_code == 204
+        assert "content-type" in asked.headers["access-control-allow-headers"]
+        with server.socket(origin="https://shop.example") as ear:
+            ear.say(action="ping")
+            assert ear.hear() == {"type": "pong"}
+
+
+def path_of(path: str) -> str:
+    return path.format(job_id=1, queue="q", lease="1.1")
+
+
+@on_one
+def test_every_route_with_every_scope(app: Dibs) -> None:
+    made = {scope: token(app, scope) for scope in SCOPES}
+    with serving(app) as server, server.client() as client:
+        for route in ALL:
+            for scope, bearer in [(None, None), ("wrong", new_token()), *made.items()]:
+                headers = {"content-type": "application/json"}
+                if bearer is not None:
+                    headers["authorization"] = f"Bearer {bearer}"
+                answer = client.request(
+                    route.method, path_of(route.path), headers=headers, content="" if route.method == "POST" else None
+                )
+                allowed = route.scope is None or route.scope == scope
+                refused = answer.status_code in (401, 403)
+                assert refused is not allowed, (route.method, route.path, scope, answer.text)
+                if refused:
+                    assert answer.status_code == (401 if scope in (None, "wrong") else 403)
+
+
+@on_one
+def test_a_token_for_one_job_is_good_for_nothing_else(app: Dibs) -> None:
+    token(app, "read")
+    first, second = app.enqueue_many([app.task(name="noop")(noop).call(), app.task(name="noop2")(noop).call()])
+    mine = app.subscribe_token(first, expires=60)
+    with serving(app) as server, server.client(mine) as client:
+        for route in ALL:
+            answer = client.request(
+                route.method,
+                route.path.format(job_id=second, queue="q", lease=f"{second}.1"),
+                headers={"content-type": "application/json"},
+            )
+            assert (answer.status_code in (401, 403)) is (route.scope is not None), route.path
+        assert client.get(f"/api/jobs/{first}").status_code == 200
+        with server.socket() as ear:
+            ear.say(action="subscribe", jobId=first)
+            assert ear.hear()["code"] == "not_allowed"
+            for message in ({"jobId": second}, {"queue": "default"}, {"all": True}):
+                ear.say(action="subscribe", token=mine, **message)
+                assert ear.hear()["code"] == "not_allowed"
+            ear.say(action="subscribe", jobId=first, token=mine)
+            assert ear.hear()["status"] == "PENDING"
+        key = bytes.fromhex(app.engine.run(tokens.secret("subscriptions", "")))
+        for wrong in (
+            signed(first, int(time.time()) - 1, key),
+            signed(first, int(time.time()) + 60, b"other"),
+            mine[:-1],
+            mine + "x",
+            mine.replace(f"_{first}_", f"_{second}_"),
+        ):
+            with server.socket() as ear:
+                ear.say(action="subscribe", jobId=first, token=wrong)
+                assert ear.hear()["code"] == "not_allowed"
+
+
+def noop() -> None: ...
+
+
+@on_one
+def test_without_local_there_is_no_way_without_a_token(app: Dibs) -> None:
+    with serving(app, local=False) as server, server.client() as client:
+        assert client.get("/api/queues").status_code == 401
+        with server.socket() as ear:
+            ear.say(action="subscribe", all=True)
+            assert ear.hear()["code"] == "not_allowed"
+
+
+@on_one
+def test_a_token_that_was_revoked_ends(app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dibs.server.access.FRESH", 0.0)
+    token(app, "operate", name="other")
+    mine = token(app, "read", name="mine")
+    with serving(app) as server, server.client(mine) as client:
+        assert client.get("/api/queues").status_code == 200
+        assert app.engine.run(tokens.revoke("mine"))
+        assert client.get("/api/queues").status_code == 401
+
+
+@on_one
+def test_headers_that_are_no_tokens(app: Dibs, server: Serving) -> None:
+    with server.client() as client:
+        for text in ("Basic eDp5", "Bearer", "Bearer " + "x" * 1000, "x"):
+            assert client.get("/api/queues", headers={"authorization": text}).status_code == 401
+
+
+def test_the_table_of_routes_and_scopes_is_true() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()
+    documented = re.findall(r"^\| `(GET|POST) (\S+)` \| (\w*) ?\|", page, re.MULTILINE)
+    assert documented == [(route.method, route.path.replace("{job_id}", "{jobId}"), route.scope or "") for route in ALL]
