@@ -8,6 +8,7 @@ test is omitted, and the summary says so once for each reason; with DIBS_REQUIRE
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
+from shutil import which
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ from tests.servers.postgres import find_system_programs
 
 # What a test may need: whether it is there, and what to say when it is not.
 NEEDS: Mapping[str, tuple[Callable[[], bool], str]] = {
+    "chromium": (lambda: which("chromium") is not None, "chromium is not installed"),
     "faketime": (lambda: find_faketime() is not None, "libfaketime is not installed"),
+    "node": (lambda: which("node") is not None and which("npm") is not None, "node and npm are not installed"),
     "pgbouncer": (lambda: find_pgbouncer() is not None, "pgbouncer is not installed"),
     "postgresql": (lambda: find_system_programs() is not None, "the system has no PostgreSQL of its own"),
     "root": (lambda: os.geteuid() == 0, "this is not run as root"),

@@ -66,11 +66,11 @@ class Ear:
 
 
 @contextmanager
-def serving(app: Dibs, **options: Any) -> Iterator[Serving]:
+def serving(app: Dibs, *, port: int = 0, **options: Any) -> Iterator[Serving]:
     """Serve an app until the end of the block."""
     config = uvicorn.Config(
         asgi(app, **{"local": True, **options}),
-        port=0,
+        port=port,
         ws="websockets-sansio",
         ws_per_message_deflate=False,
         log_config=None,

@@ -112,7 +112,8 @@ async def _failed(request: Request, error: Exception) -> Response:
     """What no route has answered: paths that there are not, and mistakes of ours."""
     if isinstance(error, HTTPException):
         code = {404: "no_such_path", 405: "method_not_allowed"}.get(error.status_code, "refused")
-        return answer(
-            Refusal(error.status_code, code, f"{request.method} {request.url.path[:200]}: {error.detail}.").problem
-        )
+        refusal = Refusal(error.status_code, code, f"{request.method} {request.url.path[:200]}: {error.detail}.")
+        refused = answer(refusal.problem)
+        refused.headers.update(error.headers or {})  # which methods there are
+        return refused
     return answer(problem_of(error))

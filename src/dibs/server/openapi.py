@@ -12,14 +12,15 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from dibs.job import BIGGEST
+from dibs.job import BIGGEST, MAX_NAME
 from dibs.server.problems import Problem
 from dibs.server.rest.route import Asked, Route
+from dibs.server.wire import NO_CONTROL
 
 REF = "#/components/schemas/{name}"
 PARAMETERS: dict[str, Any] = {
     "job_id": {"type": "integer", "minimum": 1, "maximum": BIGGEST},
-    "queue": {"type": "string", "minLength": 1, "maxLength": 200},
+    "queue": {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": NO_CONTROL},
     "lease": {"type": "string", "pattern": r"^[0-9]{1,19}\.[0-9]{1,19}$"},
 }
 REFUSALS = {
@@ -101,7 +102,7 @@ def _operation(route: Route) -> dict[str, Any]:
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(route.body)}}}
     elif route.method != "GET":
         empty = {"type": "object", "additionalProperties": False}
-        found["requestBody"] = {"required": False, "content": {"application/json": {"schema": empty}}}
+        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": empty}}}
     return found
 
 

@@ -15,7 +15,8 @@ from dibs.operations.rows import QueueCounts, Seen, WorkerRow
 from dibs.task import MAX_ATTEMPTS
 
 Id: TypeAlias = Annotated[int, Meta(ge=1, le=BIGGEST)]
-Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, pattern=NO_CONTROL)]
 MANY = 10_000  # jobs in one request
 
 

@@ -17,6 +17,7 @@ from dibs.payload import encode
 from dibs.server.problems import Refusal, whole_number
 from dibs.server.rest.route import Asked, Route, Server
 from dibs.server.wire import (
+    NO_CONTROL,
     AddedShown,
     CountShown,
     DoneShown,
@@ -153,7 +154,7 @@ def _filter(asked: Asked) -> Filter:
     )
 
 
-NAMED = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
+NAMED = {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": NO_CONTROL}
 FILTER: dict[str, Any] = {
     "status": {"type": "string", "enum": list(JobState)},
     "type": NAMED,
