@@ -29,9 +29,9 @@ select 'default', %s, 'noop', statement_timestamp() + interval '1 day' + i * int
   jsonb_build_object('i', i, 'note', repeat('x', 60)) from generate_series(1, %s) i
 """
 FILL_FINISHED = """
-insert into dibs.history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, rank, state,
+insert into dibs.history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, version, rank, state,
   attempts, max_attempts, crashes, queue, type, payload)
-select nextval('dibs.job_id'), at, at, at, at, (at at time zone 'utc')::date + 7, 1, 1, 4, 3,
+select nextval('dibs.job_id'), at, at, at, at, (at at time zone 'utc')::date + 7, 1, 1, 2, 4, 3,
   1, 3, 0, 'default', 'noop', jsonb_build_object('i', i, 'note', repeat('x', 60))
 from generate_series(1, %(count)s) i
 cross join lateral (select statement_timestamp() - interval '7 days' * (1 - i / %(count)s::float8) as at) t

@@ -6,10 +6,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import httpx
 import pytest
 
 from dibs import Dibs
+from tests.apps import on_file_first
 from tests.cli.commands import PROGRAM, Shell
+from tests.servers.ports import free_port
 
 PATIENCE = 30.0
 APP = """
@@ -64,7 +67,7 @@ def test_a_change_starts_the_worker_anew_and_a_mistake_waits_for_its_correction(
     file = shell.folder / f"{name}.py"
     other = Dibs(url)
     version = other.task(name="version")(lambda: "")
-    with running(shell, "dev", f"{name}:app") as lines:
+    with running(shell, "dev", f"{name}:app", "--no-server") as lines:
         assert version.enqueue().join(PATIENCE).result == "old"
         file.write_text(APP.format(url=url, version="new"))
         lines.wait_for(f"Changed: {name}.py")
@@ -76,6 +79,20 @@ def test_a_change_starts_the_worker_anew_and_a_mistake_waits_for_its_correction(
         lines.wait_for("Worker started")
         assert version.enqueue().join(PATIENCE).result == "mended"
     other.close()
+
+
+@pytest.mark.slow
+@on_file_first
+def test_a_server_beside_the_worker(shell: Shell, url: str) -> None:
+    port = free_port()
+    name = shell.write(APP.format(url=url, version="old"))
+    address = f"http://127.0.0.1:{port}"
+    with running(shell, "dev", f"{name}:app", "--port", str(port)) as lines:
+        lines.wait_for("Uvicorn running on")
+        assert httpx.post(f"{address}/api/jobs", json={"type": "version"}).status_code == 201
+        (shell.folder / f"{name}.py").write_text(APP.format(url=url, version="new").replace('"version"', '"other"'))
+        lines.wait_for("Uvicorn running on")
+        assert httpx.post(f"{address}/api/jobs", json={"type": "version"}).json()["code"] == "unknown_task"
 
 
 def test_a_directory_that_is_not_there(shell: Shell) -> None:

@@ -27,6 +27,7 @@ TABLES = {
     "tokens": "name hash scopes created_at",
     "secrets": "name value",
     "requests": "key fingerprint job at",
+    "stats": "minute queue successful failed retried",
     "all_jobs": "id type queue state priority attempts max_attempts payload result error progress tags unique_key "
     "worker created_at run_at started_at finished_at",
 }

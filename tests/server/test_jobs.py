@@ -139,6 +139,25 @@ def test_queues_and_workers(server: Serving) -> None:
         assert client.get("/api/workers").json() == {"workers": []}
 
 
+def test_what_jobs_came_to(app: Dibs, server: Serving) -> None:
+    with server.client() as client:
+        assert client.get("/api/stats").json() == {"minutes": []}
+        client.post("/api/jobs/bulk", json={"jobs": [DOUBLE] * 3})
+        client.post("/api/jobs", json={"type": "fail", "payload": {"why": "x"}})
+        for _ in range(2):
+            app.drain(limit=2)
+        found = client.get("/api/stats", params={"minutes": 5}).json()["minutes"]
+        totals: dict[str, list[int]] = {}
+        for minute in found:
+            total = totals.setdefault(minute["queue"], [0, 0, 0])
+            totals[minute["queue"]] = [
+                total[0] + minute["successful"],
+                total[1] + minute["failed"],
+                total[2] + minute["retried"],
+            ]
+        assert totals == {"numbers": [3, 0, 0], "default": [0, 1, 0]}
+
+
 REFUSED: list[tuple[str, str, Any, int, str, str | None]] = [
     ("POST", "/api/jobs", {"type": "unknown"}, 422, "unknown_task", "type"),
     (

@@ -1,4 +1,4 @@
-"""`dibs dev`: a worker that starts anew whenever a file changes."""
+"""`dibs dev`: a worker and a server that start anew whenever a file changes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -19,6 +20,7 @@ LOOK = 0.3  # seconds
 GRACE = 2.0  # for jobs that run when a file changes; then they are stopped, and handed back
 SKIPPED = {"node_modules", "venv", "env", "build", "dist", "__pycache__"}
 PASSED_ON = ("concurrency", "queues")
+NAMES = {"worker": "worker", "serve": "server"}
 
 Seen = dict[str, tuple[int, int]]
 
@@ -27,40 +29,47 @@ Seen = dict[str, tuple[int, int]]
 @target_argument
 @click.option("--concurrency", type=click.IntRange(1, 10_000), help="Jobs that it runs at once.")
 @click.option("--queues", help="Only these, joined by commas, as in dibs worker.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Of the server.")
+@click.option("--no-server", is_flag=True, help="Only the worker.")
 @click.option(
     "--watch",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     multiple=True,
     help="Another directory than the current one. May be said several times.",
 )
-def dev(target: str | None, watch: tuple[Path, ...], **options: object) -> None:
-    """A worker that starts anew whenever a Python file changes. For your own machine: jobs that run then are stopped.
+def dev(target: str | None, port: int, no_server: bool, watch: tuple[Path, ...], **options: object) -> None:
+    """A worker and a server that start anew whenever a Python file changes. For your own machine: what runs is stopped.
 
     \b
     Example: dibs dev shop.jobs:app
     """
-    command = [sys.executable, "-m", "dibs", "worker", *([target] if target else [])]
+    named = [target] if target else []
+    worker = [sys.executable, "-m", "dibs", "worker", *named]
     for name in PASSED_ON:
         if options[name] is not None:
-            command += [f"--{name}", str(options[name])]
+            worker += [f"--{name}", str(options[name])]
+    commands = [worker]
+    if not no_server and find_spec("uvicorn") and find_spec("starlette") and find_spec("websockets"):
+        commands.append([sys.executable, "-m", "dibs", "serve", *named, "--port", str(port)])
     with suppress(KeyboardInterrupt):
-        Reloader(command, watch or (Path(),)).run()
+        Reloader(commands, watch or (Path(),)).run()
 
 
 class Reloader:
-    """Keeps one worker on the code as it is now."""
+    """Keeps processes on the code as it is now."""
 
-    def __init__(self, command: list[str], folders: tuple[Path, ...]) -> None:
-        self.command, self.folders = command, folders
+    def __init__(self, commands: list[list[str]], folders: tuple[Path, ...]) -> None:
+        self.commands, self.folders = commands, folders
         self.seen = files(folders)
-        self.worker: subprocess.Popen[bytes] | None = None
+        self.started: list[subprocess.Popen[bytes]] = []
 
     def run(self) -> None:
         """Until Ctrl-C or SIGTERM."""
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             while True:
-                self.worker = subprocess.Popen(self.command, process_group=0)  # noqa: S603  # our own command
+                for command in self.commands:
+                    self.started.append(subprocess.Popen(command, process_group=0))  # noqa: S603  # our own
                 changed = self._wait()
                 click.secho(f"Changed: {changed}. Starting anew.", fg="cyan", err=True)
                 self._stop()
@@ -68,24 +77,29 @@ class Reloader:
             self._stop()
 
     def _wait(self) -> str:
-        """The file that changed. A worker that ended by itself, on a mistake in the code, waits for its correction."""
-        said = False
+        """The file that changed. What ended by itself, on a mistake in the code, waits for its correction."""
+        ended: set[int] = set()
         while True:
             time.sleep(LOOK)
             before, self.seen = self.seen, files(self.folders)
             for name in self.seen.keys() | before.keys():
                 if self.seen.get(name) != before.get(name):
                     return os.path.relpath(name)
-            if not said and self.worker is not None and self.worker.poll() is not None:
-                click.secho("The worker has ended. It starts anew when a file changes.", fg="yellow", err=True)
-                said = True
+            for process in self.started:
+                if process.pid not in ended and process.poll() is not None:
+                    name = self.commands[self.started.index(process)][3]
+                    click.secho(
+                        f"The {NAMES[name]} has ended. It starts anew when a file changes.", fg="yellow", err=True
+                    )
+                    ended.add(process.pid)
 
     def _stop(self) -> None:
-        worker, self.worker = self.worker, None
-        while worker is not None and worker.poll() is None:
-            worker.terminate()
+        started, self.started = self.started, []
+        while running := [process for process in started if process.poll() is None]:
+            for process in running:
+                process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                worker.wait(GRACE)
+                running[0].wait(GRACE)
 
 
 def files(folders: tuple[Path, ...]) -> Seen:

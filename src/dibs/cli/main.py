@@ -13,7 +13,7 @@ COMMANDS = {
     "completion": "Print what makes Tab complete in your shell.",
     "db": "The schema in your database: bring it up to date, look at it, print it.",
     "demo": "A tour: jobs run, one fails and is retried, and a worker is killed with SIGKILL while it runs another.",
-    "dev": "A worker that starts anew whenever a Python file changes.",
+    "dev": "A worker and a server that start anew whenever a Python file changes.",
     "drain": "Run what is due, and end: for cron and serverless functions.",
     "enqueue": "Add a job.",
     "jobs": "Jobs: list them, look at one, cancel or retry them.",

@@ -15,7 +15,7 @@ from dibs.operations import tokens
 
 log = logging.getLogger("dibs")
 
-HEAD_SECONDS = 10  # that a connection may be idle before its next request
+IDLE = 10  # seconds that a connection may be idle before its next request
 PING = 20.0  # seconds between pings of a WebSocket, and for their answer
 
 
@@ -54,6 +54,7 @@ def serve(
         import uvicorn
 
         from dibs.server import asgi
+        from dibs.server.patience import Impatient
     except ImportError as error:
         raise MissingDriver(error.name or "starlette", "server") from error
     api = asgi(
@@ -68,12 +69,13 @@ def serve(
         api,
         host=host,
         port=port,
+        http=Impatient,
         ws="websockets-sansio",
         ws_max_size=16 * 1024,
         ws_ping_interval=PING,
         ws_ping_timeout=PING,
         ws_per_message_deflate=False,
-        timeout_keep_alive=HEAD_SECONDS,
+        timeout_keep_alive=IDLE,
         timeout_graceful_shutdown=2,
         proxy_headers=False,
         server_header=False,

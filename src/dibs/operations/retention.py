@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dibs.operations.operation import Conversation, Statement, operation
+from dibs.operations.stats import MAX_MINUTES
 
 AHEAD = 10  # days of partitions made ahead
 STEP = 1_000  # rows that one statement deletes
@@ -55,8 +56,9 @@ def forget_dead(ids: Sequence[int]) -> Conversation[int]:
 
 @operation()
 def lapsed() -> Conversation[int]:
-    """Drop unique keys past their period, the names of workers long gone, and the keys of old requests."""
+    """Drop unique keys past their period, the names of workers long gone, the keys of old requests, old statistics."""
     rows = yield Statement("prune_keys", limit=STEP)
     yield Statement("prune_names", days=NAME_DAYS)
     yield Statement("prune_requests", limit=STEP)
+    yield Statement("prune_stats", minutes=MAX_MINUTES)
     return len(rows)

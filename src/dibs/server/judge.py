@@ -3,12 +3,14 @@ its first claim on, by the rules that hold for every judge."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from dibs.app import Dibs
 from dibs.operations import workers
 from dibs.worker.heart import Heart, Pulse
 from dibs.worker.identity import enlist, new_name
+from dibs.worker.tallies import Tallies
 
 log = logging.getLogger("dibs")
 
@@ -20,6 +22,8 @@ class Judge:
         self.app = app
         self.heart: Heart | None = None
         self.begun = False
+        self.tallies = Tallies(app.engine)
+        self.adding: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Once."""
@@ -43,6 +47,7 @@ class Judge:
             judge=True,
         )
         self.heart.start()
+        self.adding = asyncio.create_task(self.tallies.run(), name="tallies")
 
     def _heard(self, pulse: Pulse) -> None:
         if pulse.recovered.jobs:
@@ -51,6 +56,10 @@ class Judge:
     async def aclose(self) -> None:
         """Leave."""
         heart, self.heart = self.heart, None
-        if heart is not None:
-            heart.stop()
-            await self.app.engine.arun(workers.leave(heart.rows))
+        if heart is None:
+            return
+        if self.adding is not None:
+            self.adding.cancel()
+        await self.tallies.run_once()
+        await asyncio.to_thread(heart.stop)
+        await self.app.engine.arun(workers.leave(heart.rows))

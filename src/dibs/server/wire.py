@@ -12,6 +12,7 @@ from msgspec import Meta
 from dibs.job import BIGGEST, MAX_NAME, MAX_TAGS, Job, JobState
 from dibs.masking import masked
 from dibs.operations.rows import QueueCounts, Seen, WorkerRow
+from dibs.operations.stats import Minute
 from dibs.task import MAX_ATTEMPTS
 
 Id: TypeAlias = Annotated[int, Meta(ge=1, le=BIGGEST)]
@@ -208,6 +209,33 @@ class WorkersShown(Shown):
 def worker_shown(row: WorkerRow) -> WorkerShown:
     """A worker as everyone may see it."""
     return WorkerShown(name=row.name, lease=row.lease, started_at=row.started_at, beat_at=row.beat_at, alive=row.alive)
+
+
+class MinuteShown(Shown):
+    """What the jobs of one queue came to in one minute."""
+
+    at: datetime | None
+    queue: str
+    successful: int
+    failed: int
+    retried: int
+
+
+class StatsShown(Shown):
+    """The minutes in which something happened, the oldest first."""
+
+    minutes: list[MinuteShown]
+
+
+def minute_shown(minute: Minute) -> MinuteShown:
+    """A minute as everyone may see it."""
+    return MinuteShown(
+        at=minute.at,
+        queue=minute.queue,
+        successful=minute.successful,
+        failed=minute.failed,
+        retried=minute.retried,
+    )
 
 
 class EventShown(Shown, omit_defaults=True):

@@ -28,6 +28,7 @@ from dibs.worker.progress import Progress
 from dibs.worker.run import Middleware, Runner
 from dibs.worker.running import Running
 from dibs.worker.stats import count
+from dibs.worker.tallies import Tallies
 from dibs.worker.threads import DaemonThreads
 
 log = logging.getLogger("dibs")
@@ -96,6 +97,7 @@ class Drain:
     second_look: float | None = None
     began: float = field(default_factory=time.monotonic)
     heart: Heart = field(init=False)
+    tallies: Tallies = field(init=False)
     lane: Lane = field(init=False)
     threads: DaemonThreads = field(init=False)
     progress: Progress = field(init=False)
@@ -120,6 +122,7 @@ class Drain:
             asking=self._asking,
         )
         self.lane = Lane(self.engine, session, worker, self.heart.doubt)
+        self.tallies = Tallies(self.engine)
         self.threads = DaemonThreads(self.concurrency, "dibs-job")
         self.progress = Progress(self.engine, self.loop)
         self.runner = Runner(self.engine, self.name, self.threads, self.progress.tell, self.middleware)
@@ -225,6 +228,7 @@ class Drain:
 
     def _tally(self, job: Claimed, change: Change) -> None:
         count(self.report, change)
+        self.tallies.count(job.queue, change)
         if self.on_settled is not None:
             self.on_settled(job, change)
 
@@ -324,6 +328,7 @@ class Drain:
         try:
             if self.settles:
                 await self._turn(0)
+            await self.tallies.run_once()
             await self.engine.arun(workers.leave([worker]))
         finally:
             await asyncio.to_thread(self.heart.stop)

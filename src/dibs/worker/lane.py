@@ -64,9 +64,10 @@ class Lane:
         while True:
             want = self._want(ask) if ask else None
             told = self._to_tell(changing)
+            asked_at = time.time()
             try:
                 turn = await self.session.arun(claims.turn(want, settles, claims.events_payload(told)))
-                self._learn(want, turn)
+                self._learn(want, turn, asked_at)
                 self.note([] if told else changing)
                 return turn
             except (Conflict, Unreachable) as error:
@@ -126,11 +127,11 @@ class Lane:
             asked = [(*key, *START) for key in keys]
         return Want(self.worker, self.number, ask.limit, asked, ask.suspects, ask.unknown)
 
-    def _learn(self, want: Want | None, turn: Turn) -> None:
+    def _learn(self, want: Want | None, turn: Turn, asked_at: float) -> None:
         self.note(job.id for job in turn.claimed)
         if want is None or not isinstance(turn.clock, datetime):
             return
-        self.ahead = turn.clock.timestamp() - time.time()
+        self.ahead = turn.clock.timestamp() - asked_at  # its clock was read when the turn arrived, not when it answered
         suspects = {(job.queue, job.rank % LEVELS) for job in turn.claimed if job.suspect}
         read = Read(turn.clock, want.limit, turn.picked, _last(turn.claimed), turn.paused, suspects)
         self.ladders.took([(queue, rank) for queue, rank, *_ in want.ranges], read)

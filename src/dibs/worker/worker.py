@@ -30,6 +30,7 @@ from dibs.worker.progress import Progress
 from dibs.worker.run import Middleware, Runner
 from dibs.worker.running import Running
 from dibs.worker.stats import Limits, Stats, count
+from dibs.worker.tallies import Tallies
 from dibs.worker.threads import DaemonThreads
 from dibs.worker.wakeups import Wakeups
 
@@ -55,7 +56,7 @@ class Worker:
         limits: Limits = Limits(),  # noqa: B008  # it is frozen
     ) -> None:
         self.engine, self.tasks, self.settings, self.wanted = engine, tasks, settings, queues
-        self.name, self.stats = new_name(), Stats()
+        self.name, self.stats, self.tallies = new_name(), Stats(), Tallies(engine)
         self.names: list[str] = list(queues or dict.fromkeys(task.options.queue for task in tasks.values()))
         self.running: dict[Lease, Running] = {}  # by lease: a job that was retried may run beside its cancelled self
         self.settles: list[tuple[Claimed, Settle]] = []
@@ -112,7 +113,7 @@ class Worker:
         async with asyncio.TaskGroup() as group:
             services = [
                 group.create_task(service.run(), name=type(service).__name__)
-                for service in (self.wakeups, self.progress, Housekeeping(self.engine))
+                for service in (self.wakeups, self.progress, self.tallies, Housekeeping(self.engine))
             ]
             turns = [group.create_task(self._turns(lane), name=f"lane {n}") for n, lane in enumerate(self.lanes)]
             await self.stopped.wait()
@@ -227,7 +228,7 @@ class Worker:
         if isinstance(outcome, Committed):
             change: Change = Done(outcome.state)
             self.lanes[0].note([job.id])
-            count(self.stats, change)
+            self._came_to(job, change)
             self.log.ended(job.id, change, seconds)
         elif each.lost:
             self._refused(job)
@@ -246,11 +247,15 @@ class Worker:
         if job.id in turn.lost:
             self._refused(job)
         elif job.id in turn.culprits:
-            count(self.stats, Done(JobState.FAILED))
+            self._came_to(job, Done(JobState.FAILED))
         elif job.id in turn.before:
-            count(self.stats, Done(turn.before[job.id]))
+            self._came_to(job, Done(turn.before[job.id]))
         else:
-            count(self.stats, change)
+            self._came_to(job, change)
+
+    def _came_to(self, job: Claimed, change: Change) -> None:
+        count(self.stats, change)
+        self.tallies.count(job.queue, change)
 
     def _refused(self, job: Claimed) -> None:
         self.stats.refused += 1
@@ -381,6 +386,7 @@ class Worker:
         self.runner.close()
         try:
             if self.lanes:
+                await self.tallies.run_once()
                 await self.engine.arun(workers.leave(self.heart.rows))
         except DatabaseError as error:
             log.warning("Leaving failed; the lease will tell: %s", error)

@@ -727,6 +727,14 @@ CREATE TABLE dibs.secrets (
     name text NOT NULL COLLATE pg_catalog."C",
     value text NOT NULL
 );
+CREATE TABLE dibs.stats (
+    minute timestamp with time zone NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    successful integer NOT NULL,
+    failed integer NOT NULL,
+    retried integer NOT NULL
+)
+WITH (fillfactor='50');
 CREATE SEQUENCE dibs.token
     START WITH 1
     INCREMENT BY 1
@@ -774,30 +782,30 @@ ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261124 FOR VALUES 
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261125 FOR VALUES FROM ('2026-11-25') TO ('2026-11-26');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261126 FOR VALUES FROM ('2026-11-26') TO ('2026-11-27');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_rest DEFAULT;
-INSERT INTO dibs.dead VALUES (9, '2026-11-16 18:31:36.087362+05:45', '2026-11-16 18:31:36.084879+05:45', '2026-11-16 18:31:36.088833+05:45', '2026-11-16 18:31:36.08948+05:45', 3669892970485645316, 4366096, 4, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794833196.086370, "finished_at": 1794833196.087362}, {"error": "second", "attempt": 2, "started_at": 1794833196.088833, "finished_at": 1794833196.089480}]', NULL);
-INSERT INTO dibs.dead VALUES (10, '2026-11-16 18:31:36.090424+05:45', '2026-11-16 18:31:36.090424+05:45', NULL, '2026-11-16 18:31:36.091925+05:45', NULL, NULL, 1, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.history_20261123 VALUES (7, '2026-11-16 18:31:36.07092+05:45', '2026-11-16 18:31:36.07092+05:45', '2026-11-16 18:31:36.071903+05:45', '2026-11-16 18:31:36.077655+05:45', '2026-11-23', 3669892970485645313, 1408493, 3, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}');
-INSERT INTO dibs.history_20261123 VALUES (8, '2026-11-16 18:31:36.080724+05:45', '2026-11-16 18:31:36.080724+05:45', '2026-11-16 18:31:36.082049+05:45', '2026-11-16 18:31:36.083084+05:45', '2026-11-23', 3669892970485645314, 2858168, 2, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (1, '2026-11-16 18:31:36.063536+05:45', '2026-11-16 18:31:36.063536+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL);
-INSERT INTO dibs.jobs VALUES (2, '2026-11-16 18:31:36.064608+05:45', '2026-11-16 18:31:36.064608+05:45', NULL, NULL, NULL, 0, 0, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-16 18:31:36.065232+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (4, '2026-11-16 18:31:36.065636+05:45', '2026-11-16 18:31:36.065636+05:45', NULL, NULL, NULL, 0, 14, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (5, '2026-11-16 18:31:36.068157+05:45', '2026-11-16 18:31:36.068157+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (6, '2026-11-16 18:31:36.06989+05:45', '2026-11-16 18:31:36.06989+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (15, '2026-11-16 18:31:37.039908+05:45', '2026-11-16 18:31:36.099907+05:45', '2026-11-16 18:31:36.101026+05:45', NULL, NULL, 2, 24, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-3dd43f", "attempt": 1, "started_at": 1794833196.101026, "finished_at": 1794833196.102242}]');
-INSERT INTO dibs.jobs VALUES (11, '2026-11-16 18:32:36.094274+05:45', '2026-11-16 18:31:36.09289+05:45', '2026-11-16 18:31:36.093434+05:45', NULL, 6117395, 2, 4, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794833196.093434, "finished_at": 1794833196.094274}]');
-INSERT INTO dibs.jobs VALUES (16, '2026-11-16 18:31:36.960487+05:45', '2026-11-16 18:31:36.100336+05:45', '2026-11-16 18:31:36.101026+05:45', NULL, NULL, 2, 24, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-3dd43f", "attempt": 1, "started_at": 1794833196.101026, "finished_at": 1794833196.102242}]');
-INSERT INTO dibs.jobs VALUES (12, '2026-11-16 18:31:36.095888+05:45', '2026-11-16 18:31:36.094795+05:45', '2026-11-16 18:31:36.095282+05:45', NULL, 6913788, 2, 14, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794833196.095282, "finished_at": 1794833196.095888}]');
-INSERT INTO dibs.jobs VALUES (13, '2026-11-16 18:31:36.097483+05:45', '2026-11-16 18:31:36.096349+05:45', '2026-11-16 18:31:36.096782+05:45', NULL, 7420027, 2, 4, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (17, '2026-11-16 18:31:36.105038+05:45', '2026-11-16 18:31:36.105038+05:45', '2026-11-16 18:31:36.105515+05:45', 3669892970485645321, 12500306, 1, 4, true, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (14, '2026-11-16 18:31:36.097974+05:45', '2026-11-16 18:31:36.097974+05:45', '2026-11-16 18:31:36.098402+05:45', NULL, 8649632, 2, 4, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-16 18:31:36.051724+05:45');
+INSERT INTO dibs.dead VALUES (9, '2026-11-16 19:18:28.697738+05:45', '2026-11-16 19:18:28.695638+05:45', '2026-11-16 19:18:28.699851+05:45', '2026-11-16 19:18:28.700829+05:45', 4529810128493346820, 4642177, 4, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794836008.696858, "finished_at": 1794836008.697738}, {"error": "second", "attempt": 2, "started_at": 1794836008.699851, "finished_at": 1794836008.700829}]', NULL);
+INSERT INTO dibs.dead VALUES (10, '2026-11-16 19:18:28.702004+05:45', '2026-11-16 19:18:28.702004+05:45', NULL, '2026-11-16 19:18:28.703601+05:45', NULL, NULL, 1, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.history_20261123 VALUES (7, '2026-11-16 19:18:28.678577+05:45', '2026-11-16 19:18:28.678577+05:45', '2026-11-16 19:18:28.680126+05:45', '2026-11-16 19:18:28.687885+05:45', '2026-11-23', 4529810128493346817, 2073036, 3, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}');
+INSERT INTO dibs.history_20261123 VALUES (8, '2026-11-16 19:18:28.69116+05:45', '2026-11-16 19:18:28.69116+05:45', '2026-11-16 19:18:28.692438+05:45', '2026-11-16 19:18:28.693608+05:45', '2026-11-23', 4529810128493346818, 2164170, 2, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (1, '2026-11-16 19:18:28.668411+05:45', '2026-11-16 19:18:28.668411+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (2, '2026-11-16 19:18:28.670566+05:45', '2026-11-16 19:18:28.670566+05:45', NULL, NULL, NULL, 0, 0, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-16 19:18:28.671472+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (4, '2026-11-16 19:18:28.672114+05:45', '2026-11-16 19:18:28.672114+05:45', NULL, NULL, NULL, 0, 14, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (5, '2026-11-16 19:18:28.675192+05:45', '2026-11-16 19:18:28.675192+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (6, '2026-11-16 19:18:28.677131+05:45', '2026-11-16 19:18:28.677131+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (15, '2026-11-16 19:18:29.084228+05:45', '2026-11-16 19:18:28.713711+05:45', '2026-11-16 19:18:28.714699+05:45', NULL, NULL, 2, 24, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-5dc803", "attempt": 1, "started_at": 1794836008.714699, "finished_at": 1794836008.716188}]');
+INSERT INTO dibs.jobs VALUES (11, '2026-11-16 19:19:28.706572+05:45', '2026-11-16 19:18:28.704801+05:45', '2026-11-16 19:18:28.705487+05:45', NULL, 5585910, 2, 4, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794836008.705487, "finished_at": 1794836008.706572}]');
+INSERT INTO dibs.jobs VALUES (16, '2026-11-16 19:18:29.333961+05:45', '2026-11-16 19:18:28.714053+05:45', '2026-11-16 19:18:28.714699+05:45', NULL, NULL, 2, 24, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-5dc803", "attempt": 1, "started_at": 1794836008.714699, "finished_at": 1794836008.716188}]');
+INSERT INTO dibs.jobs VALUES (12, '2026-11-16 19:18:28.708915+05:45', '2026-11-16 19:18:28.70751+05:45', '2026-11-16 19:18:28.708155+05:45', NULL, 6986119, 2, 14, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794836008.708155, "finished_at": 1794836008.708915}]');
+INSERT INTO dibs.jobs VALUES (13, '2026-11-16 19:18:28.710753+05:45', '2026-11-16 19:18:28.709575+05:45', '2026-11-16 19:18:28.710073+05:45', NULL, 7406620, 2, 4, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (17, '2026-11-16 19:18:28.72005+05:45', '2026-11-16 19:18:28.72005+05:45', '2026-11-16 19:18:28.720756+05:45', 4529810128493346825, 12332131, 1, 4, true, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (14, '2026-11-16 19:18:28.711352+05:45', '2026-11-16 19:18:28.711352+05:45', '2026-11-16 19:18:28.711941+05:45', NULL, 9017649, 2, 4, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
+INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-16 19:18:28.657507+05:45');
 INSERT INTO dibs.queues VALUES ('paused', true);
 INSERT INTO dibs.unique_keys VALUES ('task', 'held', 5, NULL);
-INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-23 18:31:36.083084+05:45');
-INSERT INTO dibs.worker_names VALUES (3499882669912, 'worker-91b055', '2026-11-16 18:31:36.062199+05:45');
-INSERT INTO dibs.worker_names VALUES (3678663991097, 'worker-3dd43f', '2026-11-16 18:31:36.099602+05:45');
-INSERT INTO dibs.workers VALUES (3499882669912, 'worker-91b055', 15, 3, '2026-11-16 18:31:36.062063+05:45', '2026-11-16 18:31:36.062063+05:45', '2026-11-16 18:31:36.062063+05:45', true, 0);
+INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-23 19:18:28.693608+05:45');
+INSERT INTO dibs.worker_names VALUES (4319963577741, 'worker-ad3a74', '2026-11-16 19:18:28.666561+05:45');
+INSERT INTO dibs.worker_names VALUES (102477438123, 'worker-5dc803', '2026-11-16 19:18:28.713386+05:45');
+INSERT INTO dibs.workers VALUES (4319963577741, 'worker-ad3a74', 15, 3, '2026-11-16 19:18:28.666372+05:45', '2026-11-16 19:18:28.666372+05:45', '2026-11-16 19:18:28.666373+05:45', true, 0);
 SELECT pg_catalog.setval('dibs.job_id', 17, true);
 SELECT pg_catalog.setval('dibs.token', 11, true);
 ALTER TABLE ONLY dibs.dead
@@ -812,6 +820,8 @@ ALTER TABLE ONLY dibs.requests
     ADD CONSTRAINT requests_pkey PRIMARY KEY (key);
 ALTER TABLE ONLY dibs.secrets
     ADD CONSTRAINT secrets_pkey PRIMARY KEY (name);
+ALTER TABLE ONLY dibs.stats
+    ADD CONSTRAINT stats_pkey PRIMARY KEY (minute, queue);
 ALTER TABLE ONLY dibs.tokens
     ADD CONSTRAINT tokens_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY dibs.unique_keys

@@ -7,8 +7,8 @@ CREATE TABLE dibs_dead (
   queue text not null, type text not null, unique_key text, unique_for real,
   payload text, tags text, progress text, failures text, hook_error text
 );
-INSERT INTO "dibs_dead" VALUES(9,1794833195175000,1794833195173000,1794833195176000,1794833195177000,2459625644522209284,2696439,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794833195.174,"finished_at":1794833195.175},{"attempt":2,"error":"second","started_at":1794833195.176,"finished_at":1794833195.177}]',NULL);
-INSERT INTO "dibs_dead" VALUES(10,1794833195178000,1794833195178000,NULL,1794833195179000,NULL,2017194,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_dead" VALUES(9,1794836007271000,1794836007270000,1794836007272000,1794836007273000,2947948641758740484,2162032,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794836007.271,"finished_at":1794836007.271},{"attempt":2,"error":"second","started_at":1794836007.272,"finished_at":1794836007.273}]',NULL);
+INSERT INTO "dibs_dead" VALUES(10,1794836007274000,1794836007274000,NULL,1794836007275000,NULL,1325656,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_history (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null, expires integer not null,
@@ -17,8 +17,8 @@ CREATE TABLE dibs_history (
   queue text not null, type text not null, unique_key text,
   payload text, tags text, progress text, failures text, result text
 );
-INSERT INTO "dibs_history" VALUES(7,1794833195167000,1794833195167000,1794833195168000,1794833195169000,1795437995169000,2459625644522209281,1741039,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}');
-INSERT INTO "dibs_history" VALUES(8,1794833195171000,1794833195171000,1794833195172000,1794833195172000,1795437995172000,2459625644522209282,1524776,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_history" VALUES(7,1794836007263000,1794836007263000,1794836007265000,1794836007267000,1795440807267000,2947948641758740481,1536807,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}');
+INSERT INTO "dibs_history" VALUES(8,1794836007268000,1794836007268000,1794836007269000,1794836007269000,1795440807269000,2947948641758740482,1323727,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_jobs (
   id integer primary key autoincrement,         -- or ids would come back once the table is empty
   run_at integer not null,
@@ -43,26 +43,30 @@ CREATE TABLE dibs_jobs (
   progress text,
   failures text
 );
-INSERT INTO "dibs_jobs" VALUES(1,1794833195163000,1794833195163000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(2,1794833195164000,1794833195164000,NULL,NULL,NULL,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794833195164000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(4,1794833195164000,1794833195164000,NULL,NULL,NULL,0,14,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(5,1794833195165000,1794833195165000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(6,1794833195166000,1794833195166000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(11,1794833255181000,1794833195180000,1794833195180000,NULL,1494505,2,4,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794833195.18,"finished_at":1794833195.181}]');
-INSERT INTO "dibs_jobs" VALUES(12,1794833195184000,1794833195182000,1794833195183000,NULL,2071856,2,14,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794833195.183,"finished_at":1794833195.184}]');
-INSERT INTO "dibs_jobs" VALUES(13,1794833195186000,1794833195184000,1794833195185000,NULL,1759157,2,4,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(14,1794833195187000,1794833195187000,1794833195188000,NULL,1106055,2,4,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(15,1794833195267333,1794833195191000,1794833195193000,NULL,2187657,2,24,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-220e20","started_at":1794833195.193,"finished_at":1794833195.194}]');
-INSERT INTO "dibs_jobs" VALUES(16,1794833195706048,1794833195192000,1794833195193000,NULL,2161285,2,24,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-220e20","started_at":1794833195.193,"finished_at":1794833195.194}]');
-INSERT INTO "dibs_jobs" VALUES(17,1794833195195000,1794833195195000,1794833195196000,2459625644522209289,1748295,1,4,1,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(1,1794836007258000,1794836007258000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(2,1794836007259000,1794836007259000,NULL,NULL,NULL,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794836007260000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(4,1794836007260000,1794836007260000,NULL,NULL,NULL,0,14,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(5,1794836007261000,1794836007261000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(6,1794836007262000,1794836007262000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(11,1794836067277000,1794836007276000,1794836007277000,NULL,1471063,2,4,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794836007.277,"finished_at":1794836007.277}]');
+INSERT INTO "dibs_jobs" VALUES(12,1794836007280000,1794836007278000,1794836007279000,NULL,1597508,2,14,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794836007.279,"finished_at":1794836007.28}]');
+INSERT INTO "dibs_jobs" VALUES(13,1794836007283000,1794836007281000,1794836007282000,NULL,1148247,2,4,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(14,1794836007284000,1794836007284000,1794836007285000,NULL,1661707,2,4,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(15,1794836008200726,1794836007287000,1794836007290000,NULL,3098028,2,24,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-843612","started_at":1794836007.29,"finished_at":1794836007.291}]');
+INSERT INTO "dibs_jobs" VALUES(16,1794836008213829,1794836007288000,1794836007290000,NULL,2758055,2,24,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-843612","started_at":1794836007.29,"finished_at":1794836007.291}]');
+INSERT INTO "dibs_jobs" VALUES(17,1794836007295000,1794836007295000,1794836007296000,2947948641758740489,1141598,1,4,1,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL);
 CREATE TABLE dibs_migrations (
   number integer primary key, name text not null, applied_at integer not null);
-INSERT INTO "dibs_migrations" VALUES(1,'initial',1794833195155000);
+INSERT INTO "dibs_migrations" VALUES(1,'initial',1794836007251000);
 CREATE TABLE dibs_queues (name text primary key, paused integer not null default 0) without rowid;
 INSERT INTO "dibs_queues" VALUES('paused',1);
 CREATE TABLE dibs_requests (key text primary key, fingerprint text not null, job integer, at integer not null) without rowid;
 CREATE TABLE dibs_secrets (name text primary key, value text not null) without rowid;
+CREATE TABLE dibs_stats (
+  minute integer not null, queue text not null, successful integer not null, failed integer not null, retried integer not null,
+  primary key (minute, queue)
+) without rowid;
 CREATE TABLE dibs_tokens (name text primary key, hash text not null, scopes text not null, created_at integer not null) without rowid;
 CREATE TABLE dibs_unique_keys (
   type text not null, key text not null, job integer not null,
@@ -70,10 +74,10 @@ CREATE TABLE dibs_unique_keys (
   primary key (type, key)
 ) without rowid;
 INSERT INTO "dibs_unique_keys" VALUES('task','held',5,NULL);
-INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948433195173000);
+INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948436007269000);
 CREATE TABLE dibs_worker_names (id integer primary key, name text not null, seen_at integer not null);
-INSERT INTO "dibs_worker_names" VALUES(473851588285,'worker-220e20',1794833195190000);
-INSERT INTO "dibs_worker_names" VALUES(2345681805155,'worker-e223fd',1794833195162000);
+INSERT INTO "dibs_worker_names" VALUES(699869497655,'worker-843612',1794836007287000);
+INSERT INTO "dibs_worker_names" VALUES(2811382905730,'worker-0667b2',1794836007257000);
 CREATE TABLE dibs_workers (
   id integer primary key,                       -- random: a number that comes back after a restore belongs to nobody
   name text not null,
@@ -85,7 +89,7 @@ CREATE TABLE dibs_workers (
   asking integer not null default 1,            -- it has claimed since its last beat, or had room to
   claims integer not null default 0             -- of a worker over HTTP: the number of its last claim
 );
-INSERT INTO "dibs_workers" VALUES(2345681805155,'worker-e223fd',15.0,3.0,1794833195162000,1794833195162000,1794833195162000,1,0);
+INSERT INTO "dibs_workers" VALUES(2811382905730,'worker-0667b2',15.0,3.0,1794836007257000,1794836007257000,1794836007257000,1,0);
 CREATE VIEW dibs_clock as select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000 as now;
 CREATE INDEX dibs_claim_order on dibs_jobs (queue, rank, run_at) where held = 0;
 CREATE INDEX dibs_dead_queue on dibs_dead (queue, state);

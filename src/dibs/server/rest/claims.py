@@ -155,7 +155,7 @@ async def _finish(server: Server, spent: list[Claimed]) -> None:
     for job in spent:
         declared = server.app.tasks.get(job.type)
         hook = declared is not None and declared.on_failure is not None
-        await _settle(server, job.lease, Back(Way.FINISH, LOOK) if hook else Done(JobState.FAILED))
+        await _settle(server, job.lease, job.queue, Back(Way.FINISH, LOOK) if hook else Done(JobState.FAILED))
 
 
 def _leased(job: Claimed) -> LeasedShown:
@@ -223,11 +223,11 @@ async def _settled(asked: Asked, outcome: Any) -> SettledShown:
         )
         rule, hook = (declared.retry, declared.on_failure is not None) if declared else (policy(None), False)
         change = after(as_claimed, outcome(job), rule, has_hook=hook)
-    state = await _settle(asked.server, lease, change, declared.keep if declared else RETENTION_DAYS)
+    state = await _settle(asked.server, lease, job.queue, change, declared.keep if declared else RETENTION_DAYS)
     return SettledShown(job_id=lease.job_id, status=state)
 
 
-async def _settle(server: Server, lease: Lease, change: Change, days: int = RETENTION_DAYS) -> JobState:
+async def _settle(server: Server, lease: Lease, queue: str, change: Change, days: int = RETENTION_DAYS) -> JobState:
     turn = await server.app.engine.arun(claims.settle([Settle(lease, change, days)]))
     if (before := turn.before.get(lease.job_id)) is not None:
         if before.final and not (isinstance(change, Done) and change.state is before):
@@ -236,6 +236,7 @@ async def _settle(server: Server, lease: Lease, change: Change, days: int = RETE
     if turn.lost:
         raise LeaseLost(lease.job_id)
     await _tell(server, [lease.job_id])
+    server.judge.tallies.count(queue, change)
     return change.state if isinstance(change, Done) else (await server.app.aget(lease.job_id)).state
 
 

@@ -1,12 +1,13 @@
-"""Queues and workers: looking at them; pausing and resuming queues."""
+"""Queues, workers and statistics: looking at them; pausing and resuming queues."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from dibs.operations import queues, workers
+from dibs.operations import queues, stats, workers
+from dibs.server.problems import whole_number
 from dibs.server.rest.route import Asked, Route
-from dibs.server.wire import QueuesShown, WorkersShown, queue_shown, worker_shown
+from dibs.server.wire import QueuesShown, StatsShown, WorkersShown, minute_shown, queue_shown, worker_shown
 
 
 async def list_queues(asked: Asked) -> QueuesShown:
@@ -35,9 +36,20 @@ async def list_workers(asked: Asked) -> WorkersShown:
     return WorkersShown(workers=[worker_shown(row) for row in found])
 
 
+async def read_stats(asked: Asked) -> StatsShown:
+    """The last minutes."""
+    text = asked.query("minutes")
+    count = 60 if text is None else whole_number(text, "minutes", stats.MAX_MINUTES, least=1)
+    found = await asked.server.app.engine.arun(stats.minutes(count))
+    return StatsShown(minutes=[minute_shown(minute) for minute in found])
+
+
+MINUTES = {"minutes": {"type": "integer", "minimum": 1, "maximum": stats.MAX_MINUTES, "default": 60}}
+
 ROUTES = [
     Route("GET", "/api/queues", "read", list_queues, "What each queue holds", returns=QueuesShown),
     Route("POST", "/api/queues/{queue}/pause", "operate", pause, "Claim no more from a queue", returns=QueuesShown),
     Route("POST", "/api/queues/{queue}/resume", "operate", resume, "Claim from it again", returns=QueuesShown),
     Route("GET", "/api/workers", "read", list_workers, "The workers", returns=WorkersShown),
+    Route("GET", "/api/stats", "read", read_stats, "What jobs came to, by minute", returns=StatsShown, query=MINUTES),
 ]

@@ -96,6 +96,12 @@ create table dibs.requests (
   at timestamptz not null default statement_timestamp()
 );
 
+-- What jobs came to, by queue and minute, as workers have added it.
+create table dibs.stats (
+  minute timestamptz, queue text collate "C", successful int not null, failed int not null, retried int not null,
+  primary key (minute, queue)
+) with (fillfactor = 50);
+
 create function dibs.with_failure(_failures jsonb, _entry jsonb) returns jsonb language sql immutable
 return case
   when _entry is null then _failures

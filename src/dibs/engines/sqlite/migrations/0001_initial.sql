@@ -81,6 +81,12 @@ create table dibs.secrets (name text primary key, value text not null) without r
 -- Requests that said an Idempotency-Key, and the job that each led to; kept for a day.
 create table dibs.requests (key text primary key, fingerprint text not null, job integer, at integer not null) without rowid;
 
+-- What jobs came to, by queue and minute, as workers have added it.
+create table dibs.stats (
+  minute integer not null, queue text not null, successful integer not null, failed integer not null, retried integer not null,
+  primary key (minute, queue)
+) without rowid;
+
 -- For people with a shell: every job there is, in words.
 create view dibs.all_jobs as
   select id, type, queue, case when held then 'RUNNING' when state = 0 then 'PENDING' when state = 1 then 'RETRY' else 'PROCESSING' end as state,

@@ -1,0 +1,53 @@
+"""What jobs came to, counted by queue and minute for those who look at it later: added to the database now and then,
+never in a job's way. What a killed worker had not added yet is not counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+
+from dibs.engines.engine import Engine
+from dibs.errors import DibsError
+from dibs.job import JobState
+from dibs.lifecycle import Back, Change, Done, Way
+from dibs.operations import stats
+
+log = logging.getLogger("dibs")
+
+EVERY = 10.0  # seconds between additions
+
+
+class Tallies:
+    """Counts, and adds what was counted."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.counted: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+
+    def count(self, queue: str, change: Change) -> None:
+        """A job came to this. What was handed back came to nothing."""
+        match change:
+            case Done(state=JobState.SUCCESSFUL):
+                self.counted[queue][0] += 1
+            case Done():
+                self.counted[queue][1] += 1
+            case Back(way=Way.RETRY | Way.FINISH):
+                self.counted[queue][2] += 1
+
+    async def run(self) -> None:
+        """Pace `run_once`."""
+        while True:
+            await asyncio.sleep(EVERY)
+            await self.run_once()
+
+    async def run_once(self) -> None:
+        """Add what was counted, or keep it for the next time."""
+        counted = [(queue, *numbers) for queue, numbers in self.counted.items()]
+        if not counted:
+            return
+        self.counted.clear()
+        try:
+            await self.engine.arun(stats.add(counted))
+        except DibsError as error:
+            log.info("What was counted is not added to the statistics: %s", error)
