@@ -278,8 +278,7 @@ CLAIMING = [
         '    select ctid as tid from dibs.jobs where queue = r.queue collate "C" and rank = r.rank and (run_at, id) > (r.at, r.id)\n'
         "      and run_at <= statement_timestamp() and not held order by run_at, id limit _n for no key update skip locked) j;\n"
         "  -- Own jobs are locked in the order of their ids,",
-        "tests/scenarios/test_deadlocks.py::test_turns_do_not_deadlock[postgres18]",
-        everywhere=True,
+        CLAIMS,
     ),
     sqlite(
         "a claim begins without the write lock",

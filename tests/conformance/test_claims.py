@@ -13,7 +13,7 @@ from dibs.operations import claims
 from dibs.operations.claims import Settle
 from dibs.payload import encode
 from tests.actors import Actors, Worker
-from tests.conformance.elsewhere import another, elsewhere, rolled_back, through
+from tests.conformance.elsewhere import another, elsewhere, rolled_back, through, until_somebody_waits
 from tests.conformance.kinds import on_servers
 
 PLAIN, LAST = range(10), range(10, 20)
@@ -503,3 +503,19 @@ def test_a_claim_that_finds_nothing_writes_nothing(actors: Actors) -> None:
     with elsewhere(actors.engine) as other:
         assert through(worker, other).claim(10) == []
         assert other.sql("select pg_current_xact_id_if_assigned()::text") == [(None,)]
+
+
+@on_servers
+def test_a_turn_that_waits_for_its_own_job_has_picked_nothing_yet(actors: Actors) -> None:
+    """Else two turns could each have what the other waits for, and deadlock."""
+    worker, own = actors.worker(), actors.add()
+    (job,) = worker.claim()
+    waiting = actors.add()
+    with ThreadPoolExecutor(1) as thread:
+        with elsewhere(actors.engine) as other:
+            other.sql(f"select from dibs.jobs where id = {own} for update")
+            turn = thread.submit(worker.turn, [Settle(job.lease, Done(JobState.SUCCESSFUL))])
+            until_somebody_waits(actors)
+            assert ids(actors.worker().claim()) == [waiting]
+        assert turn.result().claimed == []
+    assert actors.state(own) is JobState.SUCCESSFUL
