@@ -13,7 +13,7 @@ ASK = {"queues": ["node"]}
 
 @pytest.fixture
 def server(url: str) -> Iterator[Serving]:
-    app = Dibs(url, lease=2.0, beat=0.2)
+    app = Dibs(url, lease=4.0, beat=0.5)
     with serving(app, unknown_tasks=True) as server:
         yield server
     app.close()

@@ -40,7 +40,7 @@ __all__ = ["team"]  # the fixture
 
 @pytest.fixture
 def app(url: str) -> Iterator[Dibs]:
-    app = Dibs(url, lease=2.0, beat=0.2)
+    app = Dibs(url, lease=60.0)
     yield app
     app.close()
 

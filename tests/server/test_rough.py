@@ -20,8 +20,8 @@ from tests.scenarios.teams import Team
 from tests.server.test_outages import served
 from tests.servers.ports import free_port
 
-SOON = 2.0  # seconds in which others are answered, whatever goes on
-GROWTH = 60_000  # kB that the server may grow by
+SOON = 5.0  # seconds in which others are answered, whatever goes on
+GROWTH = 30_000  # kB that the server may grow by
 PAGE = 4  # kB
 
 
