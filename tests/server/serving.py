@@ -65,6 +65,20 @@ class Ear:
         return heard
 
 
+class Announced(uvicorn.Server):
+    """Says when it listens, or has failed to."""
+
+    def __init__(self, config: uvicorn.Config, began: threading.Event) -> None:
+        super().__init__(config)
+        self.began = began
+
+    async def startup(self, sockets: Any = None) -> None:
+        try:
+            await super().startup(sockets)
+        finally:
+            self.began.set()
+
+
 @contextmanager
 def serving(app: Dibs, *, port: int = 0, **options: Any) -> Iterator[Serving]:
     """Serve an app until the end of the block."""
@@ -76,17 +90,11 @@ def serving(app: Dibs, *, port: int = 0, **options: Any) -> Iterator[Serving]:
         log_config=None,
         timeout_graceful_shutdown=1,
     )
-    server = uvicorn.Server(config)
     began = threading.Event()
+    server = Announced(config, began)
 
     async def run() -> None:
-        serve = asyncio.create_task(server.serve())
-        while not server.started:
-            if serve.done():
-                break
-            await asyncio.sleep(0.005)
-        began.set()
-        await serve
+        await server.serve()
         await app.aclose()
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), name="server")

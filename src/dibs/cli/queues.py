@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 
 from dibs.cli.render import ago, json_option, print_json, table
-from dibs.cli.target import load, load_and_rest, target_argument
+from dibs.cli.target import load, load_and_rest, only, target_argument
 from dibs.operations import queues as operations
 from dibs.operations import workers as people
 
@@ -61,7 +61,7 @@ def pause(args: Sequence[str]) -> None:
     Example: dibs queues pause shop.jobs:app mail
     """
     app, rest = load_and_rest(args)
-    app.engine.run(operations.pause(_one(rest)))
+    app.engine.run(operations.pause(only(rest, "queue")))
     click.echo(f"paused {rest[0]}")
 
 
@@ -74,7 +74,7 @@ def resume(args: Sequence[str]) -> None:
     Example: dibs queues resume shop.jobs:app mail
     """
     app, rest = load_and_rest(args)
-    app.engine.run(operations.resume(_one(rest)))
+    app.engine.run(operations.resume(only(rest, "queue")))
     click.echo(f"resumed {rest[0]}")
 
 
@@ -100,9 +100,3 @@ def workers(target: str | None, as_json: bool) -> None:
         ],
         empty="no worker is running",
     )
-
-
-def _one(names: Sequence[str]) -> str:
-    if len(names) != 1:
-        raise click.UsageError("Which queue? Name one.")
-    return names[0]

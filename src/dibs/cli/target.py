@@ -66,6 +66,13 @@ def load_and_rest(args: Sequence[str]) -> tuple[Dibs, list[str]]:
     return load(None), list(args)
 
 
+def only(names: Sequence[str], what: str) -> str:
+    """The one thing that a command is about."""
+    if len(names) != 1:
+        raise click.UsageError(f"Which {what}? Name one.")
+    return names[0]
+
+
 def _imported(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)

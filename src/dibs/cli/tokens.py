@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from dibs.cli.render import ago, json_option, print_json, table
-from dibs.cli.target import load, load_and_rest, target_argument
+from dibs.cli.target import load, load_and_rest, only, target_argument
 from dibs.operations import tokens as stored
 from dibs.tokens import SCOPES, Known, checked_scopes, hashed, new_token
 
@@ -28,7 +28,7 @@ def create(args: Sequence[str], scopes: tuple[str, ...], as_json: bool) -> None:
     Example: dibs tokens create shop.jobs:app website --scope enqueue --scope read
     """
     app, rest = load_and_rest(args)
-    name, token = _one(rest), new_token()
+    name, token = only(rest, "token"), new_token()
     app.engine.run(stored.add(Known(name, hashed(token), checked_scopes(scopes))))
     if as_json:
         print_json({"name": name, "scopes": sorted(set(scopes)), "token": token})
@@ -66,13 +66,7 @@ def revoke(args: Sequence[str]) -> None:
     Example: dibs tokens revoke shop.jobs:app website
     """
     app, rest = load_and_rest(args)
-    name = _one(rest)
+    name = only(rest, "token")
     if not app.engine.run(stored.revoke(name)):
         raise click.ClickException(f"There is no token named {name!r}.")
     click.echo(f"revoked {name}")
-
-
-def _one(names: Sequence[str]) -> str:
-    if len(names) != 1:
-        raise click.UsageError("Which token? Name one.")
-    return names[0]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
-from typing import Any
 
 import msgspec
 from starlette.responses import Response
@@ -123,8 +121,3 @@ def whole_number(text: str, field: str, most: int, *, least: int = 0) -> int:
             422, "invalid_option", f"{field}: must be a whole number from {least} to {most:,}, not {text[:50]!r}", field
         )
     return int(text)
-
-
-def finite(value: Any) -> bool:
-    """Whether a number is one."""
-    return isinstance(value, int | float) and math.isfinite(value)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from dibs.job import BIGGEST, MAX_NAME, MAX_TAGS, Job, JobState
 from dibs.masking import masked
-from dibs.operations.rows import QueueCounts, Seen, WorkerRow
-from dibs.operations.stats import Minute
+from dibs.operations.rows import QueueCounts, Seen
 from dibs.task import MAX_ATTEMPTS
 
 Id: TypeAlias = Annotated[int, Meta(ge=1, le=BIGGEST)]
@@ -27,6 +26,14 @@ class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=T
 
 class Shown(msgspec.Struct, rename="camel", kw_only=True):
     """What goes out."""
+
+
+S = TypeVar("S", bound=Shown)
+
+
+def shown(value: Any, shape: type[S]) -> S:
+    """What has the same fields, as everyone may see it."""
+    return msgspec.convert(value, shape, from_attributes=True)
 
 
 class NewJobBody(Body):
@@ -161,9 +168,9 @@ class QueueShown(Shown):
     failed: int
     cancelled: int
     oldest: datetime | None
-    oldest_seconds: float | None
     estimate: int | None
     as_of: datetime | None
+    oldest_seconds: float | None = None  # of waiting
 
 
 class QueuesShown(Shown):
@@ -174,20 +181,10 @@ class QueuesShown(Shown):
 
 def queue_shown(counts: QueueCounts, now: datetime) -> QueueShown:
     """A queue as everyone may see it."""
-    return QueueShown(
-        name=counts.name,
-        paused=counts.paused,
-        waiting=counts.waiting,
-        later=counts.later,
-        retry=counts.retry,
-        running=counts.running,
-        failed=counts.failed,
-        cancelled=counts.cancelled,
-        oldest=counts.oldest,
-        oldest_seconds=None if counts.oldest is None else max(0.0, (now - counts.oldest).total_seconds()),
-        estimate=counts.estimate,
-        as_of=counts.as_of,
-    )
+    queue = shown(counts, QueueShown)
+    if counts.oldest is not None:
+        queue.oldest_seconds = max(0.0, (now - counts.oldest).total_seconds())
+    return queue
 
 
 class WorkerShown(Shown):
@@ -206,11 +203,6 @@ class WorkersShown(Shown):
     workers: list[WorkerShown]
 
 
-def worker_shown(row: WorkerRow) -> WorkerShown:
-    """A worker as everyone may see it."""
-    return WorkerShown(name=row.name, lease=row.lease, started_at=row.started_at, beat_at=row.beat_at, alive=row.alive)
-
-
 class MinuteShown(Shown):
     """What the jobs of one queue came to in one minute."""
 
@@ -225,17 +217,6 @@ class StatsShown(Shown):
     """The minutes in which something happened, the oldest first."""
 
     minutes: list[MinuteShown]
-
-
-def minute_shown(minute: Minute) -> MinuteShown:
-    """A minute as everyone may see it."""
-    return MinuteShown(
-        at=minute.at,
-        queue=minute.queue,
-        successful=minute.successful,
-        failed=minute.failed,
-        retried=minute.retried,
-    )
 
 
 class EventShown(Shown, omit_defaults=True):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from dibs.operations import queues, stats, workers
 from dibs.server.problems import whole_number
 from dibs.server.rest.route import Asked, Route
-from dibs.server.wire import QueuesShown, StatsShown, WorkersShown, minute_shown, queue_shown, worker_shown
+from dibs.server.wire import MinuteShown, QueuesShown, StatsShown, WorkerShown, WorkersShown, queue_shown, shown
 
 
 async def list_queues(asked: Asked) -> QueuesShown:
@@ -33,7 +33,7 @@ async def list_workers(asked: Asked) -> WorkersShown:
     """Everyone enlisted."""
     rows = await asked.server.app.engine.arun(workers.list_workers())
     found = {row.name: row for row in rows}.values()  # a worker has a row for each of its lanes
-    return WorkersShown(workers=[worker_shown(row) for row in found])
+    return WorkersShown(workers=[shown(row, WorkerShown) for row in found])
 
 
 async def read_stats(asked: Asked) -> StatsShown:
@@ -41,7 +41,7 @@ async def read_stats(asked: Asked) -> StatsShown:
     text = asked.query("minutes")
     count = 60 if text is None else whole_number(text, "minutes", stats.MAX_MINUTES, least=1)
     found = await asked.server.app.engine.arun(stats.minutes(count))
-    return StatsShown(minutes=[minute_shown(minute) for minute in found])
+    return StatsShown(minutes=[shown(minute, MinuteShown) for minute in found])
 
 
 MINUTES = {"minutes": {"type": "integer", "minimum": 1, "maximum": stats.MAX_MINUTES, "default": 60}}
