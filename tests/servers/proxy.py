@@ -50,6 +50,7 @@ class Proxy:
         self._cut: int | None = None  # bytes still to be passed on before a connection is cut
         self._swallow = False
         self._hanging = False
+        self._closing = False
         self._loop = asyncio.new_event_loop()
         self._port = 0
 
@@ -132,12 +133,18 @@ class Proxy:
         return port
 
     async def _close(self) -> None:
-        self._listener.close()
+        self._closing = True
+        for listening in self._listener.sockets:
+            self._loop.remove_reader(listening.fileno())
         for link in self._links:
             link.flowing.set()
             link.abort()
-        if others := asyncio.all_tasks() - {asyncio.current_task()}:
-            await asyncio.wait(others, timeout=PATIENCE_SECONDS)
+        # Whoever is just being let in becomes a task of its own only now: so look again. Until then the listener must
+        # stay, because asyncio forgets a connection whose listener closes while it is being let in.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others)
+        self._listener.close()
+        await asyncio.sleep(0)  # what was aborted is closed in the loop's next turn
 
     async def _accept(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         try:
@@ -146,6 +153,9 @@ class Proxy:
             to_client.transport.abort()
             return
         link = Link(to_client, to_server)
+        if self._closing:
+            link.abort()
+            return
         if not self._hanging:
             link.flowing.set()
         self._links.add(link)

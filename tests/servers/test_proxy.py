@@ -1,7 +1,10 @@
 """The network fails as told, and not otherwise."""
 
+import gc
+import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -30,6 +33,16 @@ def proxy(direct: "psycopg.Connection[tuple[int, ...]]") -> Iterator[Proxy]:
 
 def count(direct: "psycopg.Connection[tuple[int, ...]]") -> int:
     return direct.execute("select count(*) from written").fetchall()[0][0]
+
+
+def test_who_comes_while_it_closes_is_turned_away(proxy: Proxy) -> None:
+    url = urlsplit(proxy.url)
+    for _ in range(50):
+        with ExitStack() as clients, Proxy.before(url._replace(query="").geturl()) as closing_down:
+            address = ("127.0.0.1", urlsplit(closing_down.url).port or 0)
+            for _ in range(5):
+                clients.enter_context(socket.create_connection(address))
+    gc.collect()  # what was left open warns now, and a warning fails
 
 
 def test_everything_passes(proxy: Proxy) -> None:
