@@ -1,4 +1,5 @@
-"""How fast are jobs added over HTTP? How many can watch their jobs on one server, and how late do they hear of it?"""
+"""How fast are jobs added over HTTP? How many can watch their jobs on one server, how late do they hear of it, and what
+does it cost a worker that they do?"""
 # ruff: noqa: E501  # texts for others
 
 import asyncio
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
@@ -18,10 +19,12 @@ from typing import Any
 
 import psycopg
 from websockets.asyncio.client import connect
+from websockets.sync.client import connect as sync_connect
 
-from benchmarks.loops import open_engine
-from benchmarks.places import Bench
+from benchmarks.loops import fill, open_engine
+from benchmarks.places import Bench, checkpoint
 from benchmarks.report import Bound, Figure, rate
+from benchmarks.workers import JOBS, QUICK_JOBS, at_work, worked
 from dibs.job import NewJob
 from dibs.operations import jobs
 from dibs.payload import encode
@@ -76,6 +79,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
     if bench.wants("watching"):
         bench.say("live: watching")
         yield from _watching(bench)
+    if bench.wants("telling"):
+        bench.say("live: telling")
+        yield from _telling(bench)
 
 
 # Adding
@@ -239,6 +245,34 @@ async def _watch(port: int, ids: list[int], ready: Any) -> dict[str, Any]:
             await subscribed.acquire()
         await asyncio.to_thread(ready.wait, PATIENCE)
     return {"waits": waits, "ended": ended}
+
+
+# Telling: what it costs a worker that others are told of its jobs
+
+
+def _telling(bench: Bench) -> Iterator[Figure]:
+    count = bench.size(JOBS, QUICK_JOBS)
+    alone, watched = [], []
+    for _ in range(bench.rounds):
+        silent = _worked(bench, count, ", events=False")
+        alone.append(_worked(bench, count) / silent)
+        watched.append(_worked(bench, count, watched=True) / _worked(bench, count, ", events=False", watched=True))
+    yield Figure("a worker that tells of its jobs, nobody listens", tuple(alone), Bound(0.95))
+    yield Figure("a worker that tells of its jobs, a server listens and somebody watches", tuple(watched), Bound(0.9))
+
+
+def _worked(bench: Bench, count: int, settings: str = "", *, watched: bool = False) -> float:
+    """Jobs a second of a worker; with a server beside it, on which somebody watches a job."""
+    with bench.database() as url, ExitStack() as stack:
+        fill(url, count)
+        if watched:
+            port, _ = stack.enter_context(_dibs(url))
+            watcher = stack.enter_context(sync_connect(f"ws://127.0.0.1:{port}/ws"))
+            watcher.send(json.dumps({"action": "subscribe", "jobId": 1}))
+            watcher.recv()
+        checkpoint(url)
+        with at_work(url, settings=settings):
+            return worked(url, count)
 
 
 # Servers

@@ -34,13 +34,13 @@ WAKES, QUICK_WAKES = 300, 60
 IDLE_SECONDS, QUICK_IDLE = 30.0, 8.0
 IDLE_WORKERS = 10
 NAP, NAPS, QUICK_NAPS = 0.05, 100, 40
-HEALING = {"a worker's child": 2.0, "the whole group": 20.0}  # seconds until its job runs again
+HEALING = {"a worker's child": 2.0, "its supervisor alone": 2.0, "the whole group": 20.0}  # seconds until it runs again
 PATIENCE = 300.0
 
 MODULE = """
 import asyncio, os, time
 from dibs import Dibs, current_job
-app = Dibs({url!r})
+app = Dibs({url!r}{settings})
 
 @app.task(name="noop"{options})
 {kind} noop(i: int, note: str) -> None: ...
@@ -115,13 +115,14 @@ def _place(bench: Bench, engine: str) -> Iterator[str]:
 
 
 @contextmanager
-def _at_work(
-    place: str, kind: str = "async def", *options: str, count: int = 1, task: str = ""
+def at_work(
+    place: str, kind: str = "async def", *options: str, count: int = 1, task: str = "", settings: str = ""
 ) -> Iterator[list[Member]]:
     """`dibs worker` with its defaults, log and all, so many times."""
     with TemporaryDirectory() as folder:
         url = place if "://" in place else f"sqlite:///{place}"
-        Path(folder, "bench_app.py").write_text(MODULE.format(url=url, kind=kind, options=task, nap=NAP))
+        text = MODULE.format(url=url, settings=settings, kind=kind, options=task, nap=NAP)
+        Path(folder, "bench_app.py").write_text(text)
         with Path(folder, "log").open("wb") as log:
             members = [
                 subprocess.Popen(
@@ -158,13 +159,13 @@ def _throughput(bench: Bench, case: Case) -> Figure:
             loop = Floor(base, BATCH).open()
             half = count // 2 // BATCH * BATCH
             before = _timed_floor(loop, half)
-            with _at_work(place, case.kind, "--processes", str(case.processes), task=case.options):
-                worked = _worked(place, count)
+            with at_work(place, case.kind, "--processes", str(case.processes), task=case.options):
+                done = worked(place, count)
             after = _timed_floor(loop, half)
             loop.close()
         theirs.append((before + after) / 2)
-        ours.append(worked)
-        ratios.append(worked / theirs[-1])
+        ours.append(done)
+        ratios.append(done / theirs[-1])
     return Figure(
         f"{case.engine}, {case.title}, default settings",
         tuple(ratios),
@@ -180,7 +181,7 @@ def _timed_floor(loop: Any, count: int) -> float:
     return count / (time.perf_counter() - began)
 
 
-def _worked(place: str, count: int) -> float:
+def worked(place: str, count: int) -> float:
     """Jobs in a second, from the first claim to the last settle, by the database's clock."""
     engine = open_engine(place)
     deadline = time.monotonic() + PATIENCE
@@ -217,7 +218,7 @@ def _waking(bench: Bench, kind: str) -> Iterator[Figure]:
         engine = open_engine(place)
         elsewhere = NewJob("elsewhere", queue="elsewhere", delay=0.0)
         engine.run(jobs.add_many([elsewhere] * 50_000))
-        with _at_work(place, "async def", "--queues", "default"):
+        with at_work(place, "async def", "--queues", "default"):
             _until(lambda: bool(engine.run(workers.list_workers())))
             waits = [_wake(engine) for _ in range(bench.size(WAKES, QUICK_WAKES))]
         engine.close()
@@ -259,7 +260,7 @@ def _idle(bench: Bench, kind: str) -> Iterator[Figure]:
     with _place(bench, kind) as place:
         fill(place, 0)
         engine = open_engine(place)
-        with _at_work(place, count=IDLE_WORKERS) as members:
+        with at_work(place, count=IDLE_WORKERS) as members:
             _until(lambda: len(engine.run(workers.list_workers())) >= 2 * IDLE_WORKERS)
             time.sleep(12)  # by then looks are as rare as they get
             spent, said = _cpu(members), _statements(place)
@@ -289,10 +290,10 @@ def _napped(bench: Bench, kind: str, replicas: int, count: int) -> float:
     with _place(bench, kind) as place:
         fill(place, 0)
         engine = open_engine(place)
-        with _at_work(place, "async def", "--concurrency", "1", count=replicas):
+        with at_work(place, "async def", "--concurrency", "1", count=replicas):
             _until(lambda: len(engine.run(workers.list_workers())) >= 2 * replicas)
             engine.run(jobs.add_many([NewJob("nap", encode({}))] * count))
-            seconds = count / _worked(place, count)
+            seconds = count / worked(place, count)
         engine.close()
     return seconds
 
@@ -304,7 +305,7 @@ def _healing(bench: Bench, kind: str, whom: str, limit: float) -> Figure:
 
 def _healed(bench: Bench, kind: str, whom: str) -> float:
     """Seconds from the kill to the first line of the second attempt, with a second worker on hand."""
-    with _place(bench, kind) as place, TemporaryDirectory() as folder, _at_work(place, count=2) as members:
+    with _place(bench, kind) as place, TemporaryDirectory() as folder, at_work(place, count=2) as members:
         lines = Path(folder, "lines")
         engine = open_engine(place)
         engine.migrate()
@@ -313,7 +314,7 @@ def _healed(bench: Bench, kind: str, whom: str) -> float:
         _until(lambda: lines.exists() and lines.read_text().count("\n") == 1)
         victim = _runs(members, str(engine.run(jobs.get(added.id)).worker))
         killed = time.time()
-        for pid in victim if whom == "the whole group" else victim[1:]:
+        for pid in {"a worker's child": victim[1:], "its supervisor alone": victim[:1]}.get(whom, victim):
             os.kill(pid, signal.SIGKILL)
         _until(lambda: lines.read_text().count("\n") == 2)
         engine.run(jobs.cancel([added.id]))

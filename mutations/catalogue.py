@@ -153,6 +153,102 @@ WATCHING = [
     ),
 ]
 
+SERVER = "tests/server/test_"
+
+SERVING = [
+    rule(
+        "whoever has no token may do everything",
+        "server/access.py",
+        "return EVERYBODY if self.local and not await self._tokens() else NOBODY",
+        "return EVERYBODY",
+        f"{SERVER}access.py",
+    ),
+    rule(
+        "a token to watch is good for ever",
+        "tokens.py",
+        "return int(found[1]) if genuine and int(found[2]) > now else None",
+        "return int(found[1]) if genuine else None",
+        f"{SERVER}access.py",
+    ),
+    rule(
+        "anybody can sign a token to watch",
+        "tokens.py",
+        'genuine = hmac.compare_digest(_signature(f"{WATCH}{found[1]}_{found[2]}", key), found[3])',
+        "genuine = True",
+        f"{SERVER}access.py",
+    ),
+    rule(
+        "a token to watch one job is good for all",
+        "tokens.py",
+        'return scope == "read" and job is not None and job == self.job',
+        'return scope == "read" and job is not None and self.job is not None',
+        f"{SERVER}access.py",
+    ),
+    rule(
+        "any page may ask",
+        "server/guard.py",
+        "if origin is not None and origin not in self.origins and urlsplit(origin).netloc != host:",
+        "if False:",
+        f"{SERVER}access.py",
+    ),
+    rule(
+        "any name will do for a local server",
+        "server/guard.py",
+        "if self.hosts is not None and _name(host) not in self.hosts:",
+        "if False:",
+        f"{SERVER}access.py",
+    ),
+    rule(
+        "secrets are shown",
+        "masking.py",
+        "HIDDEN if key.lower() in names else masked(item, names)",
+        "masked(item, names)",
+        f"{SERVER}jobs.py",
+    ),
+    rule(
+        "a client is told what is no newer",
+        "server/socket.py",
+        "if told.get(seen.id, -1) >= seen.version:",
+        "if told.get(seen.id, -1) > seen.version:",
+        f"{SERVER}socket.py",
+    ),
+    rule(
+        "what was said while nobody listened is not looked for",
+        "server/hub.py",
+        "                    self._read_all()  # what was said while nobody listened\n",
+        "",
+        f"{SERVER}outages.py::test_the_connection_of_the_hub_is_cut",
+    ),
+    rule(
+        "jobs of an answer that was lost stay with a worker that does not know of them",
+        "server/rest/claims.py",
+        "workers.poll(worker, body.received)",
+        "workers.poll(worker, None)",
+        f"{SERVER}claims.py",
+    ),
+    rule(
+        "one is told of another's job",
+        "server/adder.py",
+        "zip(chosen, added, strict=True)",
+        "zip(chosen, added[::-1], strict=True)",
+        f"{SERVER}adder.py",
+    ),
+    rule(
+        "one bad job spoils those that came with it",
+        "server/adder.py",
+        "            if len(chosen) == 1:\n",
+        "            if True:\n",
+        f"{SERVER}adder.py",
+    ),
+    postgres(
+        "jobs that are added together wake nobody",
+        "select id, created_at, run_at from added where (select count(*) from woken) >= 0 order by id;",
+        "select id, created_at, run_at from added order by id;",
+        f"{TESTS}wakeups.py",
+        file=f"{PG}/jobs.sql",
+    ),
+]
+
 CANCELLING = [
     postgres(
         "a cancel waits for a row while it has others",
@@ -537,4 +633,4 @@ RULES = [
     ),
 ]
 
-BREAKAGES = [*FENCES, *WATCHING, *CANCELLING, *CLAIMING, *RECOVERING, *KEYED, *RULES]
+BREAKAGES = [*FENCES, *WATCHING, *SERVING, *CANCELLING, *CLAIMING, *RECOVERING, *KEYED, *RULES]

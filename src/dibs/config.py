@@ -29,6 +29,7 @@ class Settings:
     concurrency: int = 10  # jobs that a worker runs at once
     prefetch: int | None = None  # jobs that it holds unstarted; None adapts
     look: float = 5.0  # seconds between safety looks of an idle worker
+    events: bool = True  # workers tell of every change at once; else watchers see it at their next look
     max_payload: int = MAX_BYTES  # bytes of JSON
     mask: Sequence[str] = ("password", "passwd", "secret", "authorization", "api_key")  # fields that nobody is shown
     deadline: float = 30.0  # seconds that an operation may take, its repetitions included

@@ -204,6 +204,7 @@ class Workplace:
             concurrency=self.settings.concurrency
             if concurrency is None
             else int(checked_number("concurrency", concurrency, 1, 10_000)),
+            tells=self.settings.events,
             limit=None if limit is None else int(checked_number("limit", limit, 0, MAX_LIMIT)),
             deadline=None if deadline is None else checked_number("deadline", deadline, 0.001, 86400, whole=False),
             queues=None if queues is None else checked_queues(queues),

@@ -13,7 +13,7 @@ from dibs.lifecycle import Back, Way
 from dibs.operations import jobs
 from dibs.operations.jobs import Bulk, Filter
 from dibs.operations.operation import Operation
-from dibs.payload import encode
+from dibs.payload import decode, encode
 from tests.actors import Actors
 from tests.conformance.elsewhere import elsewhere, rolled_back, through, until_somebody_waits
 from tests.conformance.kinds import on_servers
@@ -103,6 +103,29 @@ def test_names_may_hold_any_text(actors: Actors) -> None:
     assert (job.type, job.queue, job.unique_key, job.tags) == (name, name, name, (name,))
     assert matching(actors, queue=name, type=name, tag=name) == [job_id]
     assert [claimed.id for claimed in actors.worker().claim(1, name)] == [job_id]
+
+
+def test_jobs_of_any_kinds_are_added_together(actors: Actors) -> None:
+    name, past = 'it\'s "my" {queue}, 100 % \\ \t ☃ :x $1', datetime(2001, 1, 1, tzinfo=UTC)
+    new = [
+        NewJob("first", encode(PAYLOAD), priority=1),
+        NewJob("none"),
+        NewJob("other", encode({"n": 1}), name, 9, 7, tags=encode([name])),
+        NewJob("delayed", delay=60),
+        NewJob("later", run_at=LATER),
+        NewJob("past", run_at=past),
+    ]
+    added = actors.engine.run(jobs.add_each(new))
+    made = [actors.get(one.id) for one in added]
+    assert [one.id for one in added] == sorted({one.id for one in added})
+    assert [(job.created_at, job.run_at) for job in made] == [(one.created_at, one.run_at) for one in added]
+    assert [(job.type, job.payload, job.queue, job.priority, job.max_attempts) for job in made] == [
+        (job.type, None if job.payload is None else decode(job.payload), job.queue, job.priority, job.max_attempts)
+        for job in new
+    ]
+    assert [job.tags for job in made] == [(), (), (name,), (), (), ()]
+    now = made[0].created_at
+    assert [job.run_at for job in made] == [now, now, now, now + timedelta(seconds=60), LATER, now]
 
 
 # So many that one statement does not take them, and that PostgreSQL gets them by COPY

@@ -64,6 +64,18 @@ async def test_many_new_jobs_wake_once_for_each_range(actors: Actors) -> None:
     assert all(datetime.fromisoformat(hint["runAt"]) <= first for hint in told)
 
 
+async def test_jobs_added_together_wake_once_for_each_range(actors: Actors) -> None:
+    if not pushes(actors.engine):
+        return
+    async with actors.engine.listen() as hints:
+        new = [*(NewJob("task", queue=queue) for queue in "aaba"), NewJob("task", queue="later", delay=60)]
+        actors.engine.run(jobs.add_each(new))
+        told = [await heard(hints), await heard(hints)]
+        actors.add(queue="last")
+        assert (await heard(hints))["queue"] == "last"
+    assert sorted(hint["queue"] for hint in told) == ["a", "b"]
+
+
 async def test_a_new_job_with_a_key_wakes_listeners(actors: Actors) -> None:
     if not pushes(actors.engine):
         return

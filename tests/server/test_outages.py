@@ -7,8 +7,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,13 @@ from websockets.sync.client import connect
 
 from dibs import Dibs
 from dibs.job import NewJob
-from dibs.operations import jobs
+from dibs.operations import jobs, queues
 from tests.actors import Actors
-from tests.apps import on_postgres
+from tests.apps import POSTGRES
 from tests.scenarios.teams import Team
+from tests.servers.fixtures import OwnServer
 from tests.servers.ports import free_port
+from tests.servers.postgres import Server
 
 PATIENCE = 60.0
 CODE = """
@@ -105,8 +108,20 @@ def team(url: str, tmp_path: Path) -> Iterator[Team]:
         yield team
 
 
+@contextmanager
+def on_own(folder: Path, own_postgres: OwnServer) -> Iterator[tuple[Server, Team]]:
+    """A server of PostgreSQL that may be restarted, and a worker on it."""
+    database = own_postgres("postgres18")
+    with closing(Dibs(database.url())) as app:
+        app.migrate()
+    with Team.hire(folder, database.url(), CODE, lease=4.0, beat=0.5) as team:
+        team.start()
+        yield database, team
+
+
 def add(app: Dibs) -> int:
     """A job that takes a moment."""
+    app.engine.run(queues.names())  # if the server was restarted, the connection is a new one after this
     return int(app.engine.run(jobs.add(NewJob("steps", b'{"n":1}'))).id)
 
 
@@ -172,29 +187,38 @@ def test_a_server_that_is_killed(team: Team) -> None:
 
 
 @pytest.mark.slow
-@on_postgres
-def test_the_connection_of_the_hub_is_cut(team: Team) -> None:
-    """The client notices nothing: it just hears the end."""
-    port = free_port()
-    with served(team, port):
+def test_the_connection_of_the_hub_is_cut(tmp_path: Path, fresh_url: Callable[[str], str]) -> None:
+    """The client notices nothing: it just hears the end. Nobody looks by itself here: only the reconnecting helps."""
+    with Team.hire(tmp_path, fresh_url(POSTGRES), CODE, look=3600.0) as team, served(team, port := free_port()):
+        team.start()
         for _ in range(5):
-            job_id = add(team.app)
-            watching = Watching([port], job_id)
+            watching = Watching([port], add(team.app))
             cut_off(team.app)
             watching.run()
             watching.check()
 
 
 @pytest.mark.slow
+def test_postgresql_is_restarted_under_the_hub(tmp_path: Path, own_postgres: OwnServer) -> None:
+    """The server stays, the client stays, and hears the end."""
+    with on_own(tmp_path, own_postgres) as (database, team), served(team, port := free_port()):
+        watching = Watching([port], add(team.app))
+        with connect(f"ws://127.0.0.1:{port}/ws", compression=None) as raw:
+            raw.send(json.dumps({"action": "subscribe", "jobId": watching.job_id}))
+            watching.heard.append(json.loads(raw.recv(timeout=20)))
+            database.restart("immediate")
+            while not watching.ended():
+                watching.heard.append(json.loads(raw.recv(timeout=PATIENCE)))
+        watching.check()
+
+
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@on_postgres
-def test_two_hundred_random_rounds(team: Team) -> None:
-    """Hang up, kill a server, cut the hub off, at any moment: the end always arrives, and nothing old ever does."""
-    ports = [free_port(), free_port()]
-    with ExitStack() as steady:
-        steady.enter_context(served(team, ports[0]))
-        other = steady.enter_context(ExitStack())
+def test_two_hundred_random_rounds(tmp_path: Path, own_postgres: OwnServer) -> None:
+    """Hang up, kill a server, cut the hub off, restart the database: the end always arrives, and nothing old does."""
+    ports, troubles = [free_port(), free_port()], Counter[str]()
+    with on_own(tmp_path, own_postgres) as (database, team), served(team, ports[0]), ExitStack() as other:
         process = other.enter_context(served(team, ports[1]))
         for _ in range(200):
             if process.poll() is not None:
@@ -205,10 +229,16 @@ def test_two_hundred_random_rounds(team: Team) -> None:
             def trouble(process: subprocess.Popen[bytes] = process) -> bool:
                 kind = random.random()
                 if kind < 0.03:
+                    troubles["killed"] += 1
                     process.kill()
+                elif kind < 0.06:
+                    troubles["restarted"] += 1
+                    database.restart("immediate" if kind < 0.045 else "fast")
                 elif kind < 0.2:
+                    troubles["cut"] += 1
                     cut_off(team.app)
                 return kind < 0.4
 
             watching.run(trouble)
             watching.check()
+    assert min(troubles[kind] for kind in ("killed", "restarted", "cut")) >= 3, troubles

@@ -312,6 +312,13 @@ async def test_nothing_is_gathered_where_nobody_can_be_told(stage: Stage) -> Non
     assert stage.lane.events == {}
 
 
+async def test_one_that_shall_not_tell_gathers_nothing(stage: Stage) -> None:
+    stage.lane.tells = False
+    stage.session.answers = [turn(claimed(9))]
+    await stage.lane.turn(ASK, SETTLES)
+    assert ([said.values["events"] for said in stage.session.said], stage.lane.events) == ([None], {})
+
+
 async def test_what_is_left_is_told_at_the_end(stage: Stage) -> None:
     stage.lane.events = {4: None, 5: None}
     await stage.lane.aclose()

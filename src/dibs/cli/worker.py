@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -18,6 +19,10 @@ from dibs.job import WorkerId
 from dibs.operations import workers
 from dibs.worker.supervisor import Lifeline, Supervisor
 from dibs.worker.worker import Worker
+
+log = logging.getLogger("dibs")
+
+ORPHANED = 1.0  # seconds that running jobs have to finish when the supervisor is gone: its killer will come for us too
 
 
 @click.command()
@@ -67,7 +72,9 @@ def run_child(app: Dibs, made: Worker, lifeline: Lifeline) -> None:
         def orphaned() -> None:
             if lifeline.gone():
                 loop.remove_reader(lifeline.life)
+                log.error("The supervisor is gone: what does not end within %g s goes back to run elsewhere", ORPHANED)
                 made.stop()
+                loop.call_later(ORPHANED, made.stop)
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, made.stop)

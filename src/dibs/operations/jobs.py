@@ -22,7 +22,9 @@ BULK = 500  # jobs that one statement cancels or retries
 KEY_RACES = 20  # a key that is taken and freed faster than we can look is given up on after as many tries
 
 ALIKE = itemgetter(*[n for n, name in enumerate(NewJob._fields) if name != "payload"])
-KEYED = ("queue", "rank", "type", "run_at", "delay", "max_attempts", "payload", "tags", "key", "unique_for")
+PLAIN = ("queue", "rank", "type", "run_at", "delay", "max_attempts", "payload", "tags")
+KEYED = (*PLAIN, "key", "unique_for")
+ENCODED = ("payload", "tags")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +72,20 @@ def add(job: NewJob) -> Conversation[Added]:
     return Added(JobId(rows[0][0]), True, moment(rows[0][1]), moment(rows[0][2]))
 
 
+@operation(repeatable=False)
+def add_each(jobs: Sequence[NewJob]) -> Conversation[list[Added]]:
+    """Add jobs of any kinds without unique keys, in one statement; where each went, in order."""
+    rows = yield Statement("add_each", jobs=Table(PLAIN, [_plain_row(job) for job in jobs], ENCODED), count=len(jobs))
+    return [Added(JobId(row[0]), True, moment(row[1]), moment(row[2])) for row in rows]
+
+
 @operation(atomic=True)
 def add_keyed(jobs: Sequence[NewJob]) -> Conversation[list[Added]]:
     """Add jobs that have unique keys; for each whose key is held, the holder. May be repeated safely."""
     found: dict[int, Added] = {}
     missing = list(range(len(jobs)))
     for _ in range(KEY_RACES):
-        rows = yield Statement(
-            "add_keyed", jobs=Table(KEYED, [_keyed_row(jobs[n]) for n in missing], ("payload", "tags"))
-        )
+        rows = yield Statement("add_keyed", jobs=Table(KEYED, [_keyed_row(jobs[n]) for n in missing], ENCODED))
         for n, job_id, created, created_at, run_at in rows:
             if job_id is not None:  # else the key was taken or freed while we looked: ask again
                 found[missing[n - 1]] = Added(JobId(job_id), bool(created), moment(created_at), moment(run_at))
@@ -146,8 +153,12 @@ def _common(job: NewJob) -> dict[str, Any]:
     }
 
 
+def _plain_row(job: NewJob) -> Row:
+    return (*[*_common(job).values()][:6], job.payload, job.tags)
+
+
 def _keyed_row(job: NewJob) -> Row:
-    return (*[*_common(job).values()][:6], job.payload, job.tags, job.unique_key, job.unique_for)
+    return (*_plain_row(job), job.unique_key, job.unique_for)
 
 
 @dataclass(frozen=True, slots=True)

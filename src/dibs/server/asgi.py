@@ -18,6 +18,7 @@ from starlette.websockets import WebSocket
 from dibs.app import Dibs
 from dibs.errors import DibsError
 from dibs.server.access import Gate
+from dibs.server.adder import Adder
 from dibs.server.guard import LOCAL, Guard
 from dibs.server.hub import Hub
 from dibs.server.judge import Judge
@@ -56,6 +57,7 @@ def asgi(
         Hub(app.engine, app.settings.look),
         Gate(app, local=local),
         Judge(app),
+        Adder(app),
         app.settings.masked,
         unknown_tasks,
         commands,

@@ -82,6 +82,7 @@ class Drain:
     lease: float
     beat: float
     concurrency: int
+    tells: bool = True  # of every change
     limit: int | None = None
     deadline: float | None = None
     queues: Sequence[str] | None = None
@@ -121,7 +122,7 @@ class Drain:
             tell=self._tell,
             asking=self._asking,
         )
-        self.lane = Lane(self.engine, session, worker, self.heart.doubt)
+        self.lane = Lane(self.engine, session, worker, self.heart.doubt, tells=self.tells)
         self.tallies = Tallies(self.engine)
         self.threads = DaemonThreads(self.concurrency, "dibs-job")
         self.progress = Progress(self.engine, self.loop)

@@ -53,6 +53,7 @@ class Lane:
     ahead: float = 0.0  # the database's clock less our own
     events: dict[int, None] = field(default_factory=dict)  # who changed since we last told; each once, in order
     told_at: float = 0.0
+    tells: bool = True  # of what it changed
     asked: bool = True  # since somebody last looked
     alone: bool = True  # tells without a turn too, when none comes; needs a running loop
     telling: Task[None] | None = None
@@ -138,14 +139,14 @@ class Lane:
 
     def note(self, ids: Iterable[int]) -> None:
         """They changed."""
-        if self.engine.can.notifies:
+        if self.tells and self.engine.can.notifies:
             self.events.update(dict.fromkeys(ids))
             if self.events and self.alone and self.telling is None:
                 self.telling = create_task(self._tell_later(), name="tell")
 
     def _to_tell(self, changing: Sequence[int]) -> dict[int, None]:
         """Whom to tell of with this turn: everyone, those included that it changes; at most every EVENTS_EVERY."""
-        if not self.engine.can.notifies or time.monotonic() - self.told_at < EVENTS_EVERY:
+        if not (self.tells and self.engine.can.notifies) or time.monotonic() - self.told_at < EVENTS_EVERY:
             return {}
         told = self.events | dict.fromkeys(changing)
         if told:

@@ -81,7 +81,8 @@ class Worker:
         rows = [await self._enlist() for _ in range(LANES)]
         self.enlisted(rows)
         self.heart = self._heart(rows)
-        self.lanes = [Lane(self.engine, self.engine.session("lane"), row, self.heart.doubt) for row in rows]
+        engine, doubt, tells = self.engine, self.heart.doubt, self.settings.events
+        self.lanes = [Lane(engine, engine.session("lane"), row, doubt, tells=tells) for row in rows]
         self.wakeups = Wakeups(
             self.engine,
             self.settings.look,

@@ -36,7 +36,7 @@ def translate(error: Exception, path: str) -> errors.DibsError:
             return errors.NotADatabase(f"{path} is not a SQLite database ({text}). Choose another file.")
         case _ if "no such table: dibs_" in text:
             return errors.NotMigrated(f"{path} has no dibs tables. Run: dibs db migrate")
-        case 18:
+        case 18 | 19 | 20:
             return errors.Refused(f"SQLite does not accept the data: {text}")
         case _:
             return errors.DatabaseError(f"SQLite says: {text} ({path})")

@@ -54,7 +54,7 @@ async def create(asked: Asked) -> Any:
     key = asked.request.headers.get("idempotency-key")
     if key is not None:
         return await _create_once(asked, job, key)
-    added = await asked.server.app.aadd(job)
+    added = await asked.server.adder.add(job)
     return (201 if added.created else 200), job_shown(added, asked.server.mask)
 
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from dibs.app import Dibs
 from dibs.job import BIGGEST
 from dibs.server.access import Gate
+from dibs.server.adder import Adder
 from dibs.server.hub import Hub
 from dibs.server.judge import Judge
 from dibs.server.problems import Refusal, invalid, whole_number
@@ -29,6 +30,7 @@ class Server:
     hub: Hub
     gate: Gate
     judge: Judge
+    adder: Adder
     mask: frozenset[str]
     unknown_tasks: bool = False  # jobs of types that the app does not declare may be added
     commands: bool = False  # so may jobs that run programs

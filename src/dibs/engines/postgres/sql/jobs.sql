@@ -8,6 +8,23 @@ values (:queue, :rank::smallint, :type,
 returning id, created_at, run_at,
   case when run_at <= statement_timestamp() + interval '5 s' then dibs.wake_1(queue, rank, run_at) end;
 
+-- name: add_each
+-- Ids are drawn in the order of the rows. Each queue and rank is woken once.
+with wanted as materialized (
+  select w.*, nextval('dibs.job_id') as id
+  from unnest(:jobs_queue::text[], :jobs_rank::smallint[], :jobs_type::text[], :jobs_run_at::timestamptz[], :jobs_delay::float8[],
+      :jobs_max_attempts::smallint[], string_to_array(:jobs_payload, E'\n', ''), string_to_array(:jobs_tags, E'\n', ''))
+    w(queue, rank, type, run_at, delay, max_attempts, payload, tags)),
+added as (
+  insert into dibs.jobs (id, queue, rank, type, run_at, max_attempts, payload, tags)
+  select id, queue, rank, type, greatest(coalesce(run_at, statement_timestamp() + make_interval(secs => delay)), statement_timestamp()),
+    max_attempts, payload::jsonb, tags::jsonb
+  from wanted
+  returning id, queue, rank, created_at, run_at),
+woken as materialized (
+  select dibs.wake_1(queue, rank, min(run_at)) from added where run_at <= statement_timestamp() + interval '5 s' group by queue, rank)
+select id, created_at, run_at from added where (select count(*) from woken) >= 0 order by id;
+
 -- name: add_many
 insert into dibs.jobs (queue, rank, type, run_at, max_attempts, tags, payload)
 select :queue, :rank::smallint, :type,

@@ -6,6 +6,14 @@ select :queue, :rank, :type, max(coalesce(:run_at, c.now + cast(:delay * 1000000
 from dibs.clock c;
 select id, created_at, run_at, null from dibs.jobs where id = last_insert_rowid();
 
+-- name: add_each
+insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, payload, tags)
+select json_extract(w.value, '$[0]'), json_extract(w.value, '$[1]'), json_extract(w.value, '$[2]'),
+  max(coalesce(json_extract(w.value, '$[3]'), c.now + cast(json_extract(w.value, '$[4]') * 1000000 as integer)), c.now), c.now,
+  json_extract(w.value, '$[5]'), json_extract(w.value, '$[6]'), json_extract(w.value, '$[7]')
+from dibs.clock c cross join json_each(:jobs) w;
+select id, created_at, run_at from dibs.jobs where id > last_insert_rowid() - :count and id <= last_insert_rowid() order by id;
+
 -- name: add_many
 -- Safe as a range: SQLite has one writer, so the ids of one insert have no gaps.
 insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, tags, payload)
