@@ -38,6 +38,21 @@ def test_as_many_are_held_as_end_in_a_quarter_of_a_second() -> None:
     assert buffer.wish(1.0) is None
 
 
+def test_where_few_jobs_come_one_ask_does() -> None:
+    """Also after some have ended lately: a second ask beside the first one would only be in its way."""
+    buffer = Buffer(10, rate=30, since=1.0, asked_at_once=1.0)
+    assert buffer.wish(1.0) == Wish(10, at_once=True, suspects=1)
+    assert buffer.wish(1.0) is None
+    buffer.came(Wish(10, at_once=True, suspects=1), jobs(10), 1.0)
+    assert buffer.wish(1.0) == Wish(7, at_once=False, suspects=0)
+
+
+def test_where_many_come_all_that_can_be_held_are_asked_for() -> None:
+    buffer = Buffer(10, rate=1000, since=1.0, asked_at_once=1.0)
+    assert buffer.wish(1.0) == Wish(MOST, at_once=False, suspects=0)
+    assert buffer.wish(1.0) == Wish(60, at_once=False, suspects=0)
+
+
 def test_a_turn_has_a_limit() -> None:
     buffer = Buffer(2, rate=100_000, since=1.0, asked_at_once=1.0, running=2)
     wish = buffer.wish(1.0)

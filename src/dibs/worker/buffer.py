@@ -59,8 +59,10 @@ class Buffer:
             if not self.keep or free < self.keep:
                 return self._to_hold(missing)
             return self._at_once(self.keep, now)
-        if free > 0 and (missing <= free or self.plain_dry or now - self.asked_at_once > START_WITHIN):
+        if free > 0 and (min(missing, hold) <= free or self.plain_dry or now - self.asked_at_once > START_WITHIN):
             return self._at_once(min(free, MOST), now)
+        if self.kept and hold <= self.concurrency:
+            return None  # few jobs come: first see whether those that were asked for fill the slots
         return self._to_hold(missing)
 
     def came(self, wish: Wish, jobs: Sequence[Claimed], now: float) -> list[Claimed]:

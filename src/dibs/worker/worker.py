@@ -167,6 +167,7 @@ class Worker:
             self._count(job, settle.change, turn)
         if wish:
             self._came(wish, turn.claimed)
+            await asyncio.sleep(0)  # what was claimed begins before more is asked for
         self.log.flush()
 
     def _order(self) -> Sequence[str]:
