@@ -53,6 +53,7 @@ def test_the_defaults_are_those_of_the_reference() -> None:
         "concurrency": 10,
         "prefetch": None,
         "look": 5.0,
+        "events": True,
         "max_payload": 1024 * 1024,
         "deadline": 30.0,
         "schema": "dibs",

@@ -38,6 +38,8 @@ DibsError
     └── NewerDatabase           the schema is newer than this code
 """
 
+from collections.abc import Iterable
+
 
 class DibsError(Exception):
     """Everything that dibs raises on purpose.
@@ -104,9 +106,13 @@ class TaskError(DibsError):
 class UnknownTask(TaskError):
     """No task of that name is declared in this app."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        from difflib import get_close_matches  # only when somebody is mistaken
+
         self.name = name
-        super().__init__(f"No task is named {name!r} in this app. Is the module that declares it imported?")
+        close = get_close_matches(name, known, 1)
+        hint = f"Did you mean {close[0]!r}?" if close else "Is the module that declares it imported?"
+        super().__init__(f"No task is named {name[:200]!r} in this app. {hint}")
 
 
 class DuplicateTask(TaskError):

@@ -218,11 +218,17 @@ class Workplace:
 
 
 def _blocking(coroutine: Coroutine[Any, Any, T]) -> T:
+    if _in_loop():
+        coroutine.close()
+        raise ConfigError(
+            "An event loop runs here, so this call would block it. Use the method's async twin: await app.adrain()."
+        )
+    return asyncio.run(coroutine)
+
+
+def _in_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(coroutine)
-    coroutine.close()
-    raise ConfigError(
-        "An event loop is running here, so this call would block it. Use the method's async twin: await app.adrain()."
-    )
+        return False
+    return True

@@ -58,7 +58,8 @@ def test_a_key_that_is_held_adds_nothing(shell: Shell, name: str) -> None:
 @pytest.mark.parametrize(
     "arguments, code, said",
     [
-        (["nope"], 1, "No task is named 'nope' in this app."),
+        (["nope"], 1, "No task is named 'nope' in this app. Is the module that declares it imported?"),
+        (["gret"], 1, "No task is named 'gret' in this app. Did you mean 'greet'?"),
         (["greet", "--payload", "{"], 2, "it is no JSON"),
         (["greet", "--payload", "[1]"], 2, "it has to be an object"),
         (["greet", "broken"], 2, "Which task? Name one"),
@@ -125,6 +126,21 @@ def test_queues_are_counted_paused_and_resumed(shell: Shell, name: str, app: Dib
     assert shell.dibs("queues", "resume", name, "mail").output == "resumed mail\n"
     assert json.loads(shell.dibs("drain", name, "--json").output)["claimed"] == 1
     assert shell.dibs("queues", "pause", name, "a", "b").exit_code == 2
+
+
+def test_a_queue_that_is_paused_before_it_has_jobs(shell: Shell, name: str, app: Dibs) -> None:
+    shell.dibs("enqueue", name, "greet", "--payload", '{"name": "Ada"}')
+    said = shell.dibs("queues", "pause", name, "mial").output
+    assert said == "paused mial\nNothing waits in a queue of that name. There is: mail.\n"
+
+
+@pytest.mark.parametrize("command", [["jobs", "list"], ["queues", "list"], ["workers"], ["enqueue", "noop"]])
+def test_a_file_that_is_not_there_is_not_made_by_looking(shell: Shell, command: list[str]) -> None:
+    place = 2 if command[0] != "workers" and command[1] == "list" else 1
+    done = shell.dibs(*command[:place], "sqlite:///typo.db", *command[place:])
+    assert done.exit_code == 1
+    assert "There is no file at sqlite:///typo.db" in done.output
+    assert not (shell.folder / "typo.db").exists()
 
 
 def test_workers_are_listed(shell: Shell, name: str, actors: Actors) -> None:

@@ -41,6 +41,7 @@ def test_tokens_are_made_listed_and_revoked(shell: Shell, url: str) -> None:
 
 
 def test_mistakes(shell: Shell) -> None:
+    shell.dibs("db", "migrate", "sqlite:///shop.db")
     assert shell.dibs("tokens", "create", "sqlite:///shop.db", "x").exit_code == 2
     assert shell.dibs("tokens", "create", "sqlite:///shop.db", "x", "--scope", "all").exit_code == 2
     assert shell.dibs("tokens", "create", "sqlite:///shop.db", "--scope", "read").exit_code == 2

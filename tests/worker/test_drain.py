@@ -338,7 +338,9 @@ def test_the_last_failure_is_final(app: Dibs) -> None:
     failed = app.get(job.id)
     assert (failed.state, failed.attempts, failed.error) == (JobState.FAILED, 2, "LookupError: nothing there")
     assert [failure["attempt"] for failure in failed.failures] == [1, 2]
-    assert 'raise LookupError("nothing there")' in failed.failures[0]["traceback"]
+    trace = failed.failures[0]["traceback"]
+    assert 'raise LookupError("nothing there")' in trace
+    assert (trace.count("Traceback"), trace.count("File ")) == (1, 1)  # the task's own line, and none of ours
     assert failed.failures[0]["worker"] == failed.worker
     assert 0 <= failed.failures[0]["seconds"] < PATIENCE
 

@@ -28,7 +28,7 @@ def migrate(target: str | None) -> None:
     Example: dibs db migrate shop.jobs:app
              dibs db migrate postgresql://localhost/shop
     """
-    app = load(target)
+    app = load(target, new=True)
     done = app.migrate()
     for title in done:
         click.secho(f"applied {title}", fg="green")
@@ -46,7 +46,7 @@ def status(context: click.Context, target: str | None, as_json: bool) -> None:
     \b
     Example: dibs db status shop.jobs:app
     """
-    rows = _status(load(target))
+    rows = _status(load(target, new=True))
     if as_json:
         click.echo(json.dumps([{"number": number, "name": name, "applied": done} for number, name, done in rows]))
     else:
@@ -63,7 +63,7 @@ def sql(target: str | None) -> None:
     \b
     Example: dibs db sql postgresql://localhost/shop > dibs.sql
     """
-    engine = load(target).engine
+    engine = load(target, new=True).engine
     click.echo(migrations.script(engine.name, engine.dialect, engine.schema), nl=False)
 
 

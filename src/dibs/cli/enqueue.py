@@ -43,7 +43,7 @@ def enqueue(args: Sequence[str], payload: str, as_json: bool, **options: Any) ->
     if app.tasks:
         declared = app.tasks.get(rest[0])
         if declared is None:
-            raise UnknownTask(rest[0])
+            raise UnknownTask(rest[0], app.tasks)
         job: Job = Task[..., Any](app, declared).using(**said).enqueue(**arguments)
     else:
         job = app.add(

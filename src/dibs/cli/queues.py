@@ -61,8 +61,12 @@ def pause(args: Sequence[str]) -> None:
     Example: dibs queues pause shop.jobs:app mail
     """
     app, rest = load_and_rest(args)
-    app.engine.run(operations.pause(only(rest, "queue")))
-    click.echo(f"paused {rest[0]}")
+    queue, known = only(rest, "queue"), app.engine.run(operations.names())
+    app.engine.run(operations.pause(queue))
+    click.echo(f"paused {queue}")
+    if queue not in known:
+        others = f" There is: {', '.join(known)}." if known else ""
+        click.echo(f"Nothing waits in a queue of that name.{others}", err=True)
 
 
 @queues.command()

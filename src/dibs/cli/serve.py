@@ -46,7 +46,7 @@ def serve(
              dibs serve shop.jobs:app --host 0.0.0.0 --port 80
     """
     set_up(log_format, log_level)
-    app = load(target)
+    app = load(target, new=True)
     local = is_local(host)
     if not local:
         _need_a_token(app, host)

@@ -24,13 +24,15 @@ def target_argument(command: F) -> F:
     return click.argument("target", required=False, metavar="[APP|URL]")(command)
 
 
-def load(target: str | None) -> Dibs:
-    """The app, imported from the current directory, or one that only knows its database."""
+def load(target: str | None, *, new: bool = False) -> Dibs:
+    """The app, imported from the current directory, or one that only knows its database; `new`: that may be missing."""
     text = app_path(target)
     if text is None:
         raise click.UsageError("Which app? Say module:attribute (like shop.jobs:app), a database URL, or set DIBS_APP.")
     app = Dibs(text) if "://" in text else _app(text)
     click.get_current_context().call_on_close(app.close)
+    if "://" in text and not new and not app.engine.exists:
+        raise click.ClickException(f"There is no file at {text}. Is that right? dibs db migrate makes a new one.")
     return app
 
 
@@ -50,7 +52,7 @@ def _app(text: str) -> Dibs:
 
 def load_with_tasks(target: str | None) -> Dibs:
     """The same, for commands that run jobs: a URL alone will not do."""
-    app = load(target)
+    app = load(target, new=True)
     if not app.tasks:
         raise click.ClickException(
             f"{app_path(target)} declares no task, so there is nothing to run. "

@@ -155,6 +155,11 @@ class Engine(ABC):
             except DatabaseError as error:
                 await sleep(patience.pause(error))
 
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a database, as far as one can see without asking it."""
+        return True
+
     @abstractmethod
     def run_once(self, operation: Operation[T], *, within: float | None = None) -> T:
         """Carry an operation, once; wait `within` seconds at most (else the deadline) for each answer."""

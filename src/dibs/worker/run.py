@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
+from types import TracebackType
 from typing import Any, TypeAlias
 
 from dibs.context import CurrentJob, Snooze, enter
@@ -42,6 +43,7 @@ from dibs.worker.transaction import JobTransaction
 
 log = logging.getLogger("dibs")
 
+OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 LONGEST_ERROR, LONGEST_TRACEBACK = 2_000, 8_000
 KILLED = ", and its process was killed"
 UNSTOPPABLE = ". It is a thread, which nobody can stop: it goes on, and nothing that it writes is accepted"
@@ -268,7 +270,7 @@ def _delay(task: Declared, job: Claimed, error: BaseException) -> tuple[float, d
 
 
 def _failure(job: Claimed, error: BaseException, worker: str, seconds: float, **more: str) -> bytes:
-    text = "".join(traceback.format_exception(error))
+    text = "".join(traceback.format_exception(type(error), error, _from_task(error.__traceback__)))
     return encode(
         failure(
             job.attempts,
@@ -279,6 +281,14 @@ def _failure(job: Claimed, error: BaseException, worker: str, seconds: float, **
             **more,
         )
     )
+
+
+def _from_task(trace: TracebackType | None) -> TracebackType | None:
+    """Without the frames of ours that lead to the task; those are of no help to whoever wrote it."""
+    frame = trace
+    while frame is not None and frame.tb_frame.f_code.co_filename.startswith(OURS):
+        frame = frame.tb_next
+    return frame or trace
 
 
 def _described(error: BaseException) -> str:

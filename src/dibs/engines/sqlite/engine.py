@@ -154,9 +154,14 @@ class SqliteEngine(Engine):
         with self._lock:
             return self._ensure()
 
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a file; it is made on first use."""
+        return os.path.exists(self.place.path)
+
     def applied(self) -> list[tuple[int, str]]:
         """The migrations that this file has had; to look does not create one."""
-        if not os.path.exists(self.place.path):
+        if not self.exists:
             check_path(self.place)
             return []
         with self._lock:

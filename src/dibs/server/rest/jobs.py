@@ -41,7 +41,7 @@ def made(server: Server, body: NewJobBody) -> NewJob:
     declared = server.app.tasks.get(body.type)
     if declared is None:
         if not server.unknown_tasks:
-            raise UnknownTask(body.type)
+            raise UnknownTask(body.type, server.app.tasks)
         return new_job(body.type, encode(body.payload or {}), Options().but(**body.options()))
     if isinstance(declared, Command) and not server.commands:
         raise Refusal(403, "commands_not_allowed", "Programs cannot be run over HTTP here.", "type")
