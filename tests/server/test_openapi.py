@@ -39,6 +39,7 @@ def test_it_is_as_it_says(app: Dibs, tmp_path: Path) -> None:
                 *(sys.executable, "-m", "schemathesis.cli", "run", f"{server.address}/openapi.json"),
                 *("-H", f"Authorization: Bearer {mine}", "--exclude-path-regex", "events$"),
                 *("--max-examples", "15", "--checks", ",".join(CHECKS), "--seed", "1"),
+                *("--request-timeout", "60"),  # a claim waits 9 s if it is told to, on a machine that has time
             ],
             cwd=tmp_path,
             capture_output=True,
