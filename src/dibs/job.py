@@ -121,7 +121,7 @@ class Claimed(NamedTuple):
     @property
     def lease(self) -> Lease:
         """What a write-back has to name."""
-        return Lease(self.id, self.token)
+        return tuple.__new__(Lease, self[:2])  # as Lease(self.id, self.token), in half the time
 
     @property
     def suspect(self) -> bool:

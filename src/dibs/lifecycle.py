@@ -101,9 +101,9 @@ SUCCESS = Done(JobState.SUCCESSFUL)  # what most jobs come to
 
 def after(job: Claimed, outcome: Outcome, policy: Policy, *, has_hook: bool = False) -> Change:
     """What becomes of a claimed job."""
+    if isinstance(outcome, Successful):
+        return SUCCESS if outcome.result is None else Done(JobState.SUCCESSFUL, result=outcome.result)
     match outcome:
-        case Successful(result):
-            return SUCCESS if result is None else Done(JobState.SUCCESSFUL, result=result)
         case Snoozed(delay):
             return Back(Way.SNOOZE, bounded(delay))
         case Released():

@@ -84,7 +84,7 @@ def turn(want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str
     special: list[Row] = []
     back: list[Row] = []
     for lease, change, days, _attempt in sorted(settles, key=_lease):
-        if change == SUCCESS and days == RETENTION_DAYS:
+        if change is SUCCESS and days == RETENTION_DAYS:
             plain.append(lease)
         elif isinstance(change, Done):
             special.append((*lease, CODES[change.state], days, change.result, change.failure, change.hook_error))

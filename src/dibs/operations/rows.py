@@ -54,10 +54,15 @@ def job_from_row(row: Row) -> Job:
     )
 
 
+FIELDS = len(Claimed._fields)
+
+
 # id, token, type, queue, payload, attempts, max_attempts, rank, run_at, crashes, finishing; maybe three of the head row
 def claimed_from_rows(rows: Rows) -> list[Claimed]:
     """Jobs in our hands."""
-    return [tuple.__new__(Claimed, row[:11]) for row in rows]  # as Claimed._make does, in half the time
+    if rows and len(rows[0]) > FIELDS:
+        rows = [row[:FIELDS] for row in rows]
+    return [tuple.__new__(Claimed, row) for row in rows]  # as Claimed._make does, in half the time
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,6 @@
 -- name: turn
 -- when settles
 delete from temp.dibs_unsettled;
--- when settles
-delete from temp.dibs_back;
--- when settles
-delete from temp.dibs_special;
 -- 1. Finished jobs go to history, failed ones to dead. `special` tells those that are not plainly successful.
 -- each special
 insert or replace into temp.dibs_special (id, token, state, days, result, failure, hook_error) values (?, ?, ?, ?, ?, ?, ?);
@@ -23,8 +19,8 @@ left join temp.dibs_special s on s.id = j.id and s.token = j.token where coalesc
 -- if all were plain and all have just gone to history.
 -- when leases
 insert into temp.dibs_unsettled (id, token)
-select cast(d.key as integer), d.value from json_each(:leases) d
-where changes() < :expected and not exists (
+select cast(d.key as integer), d.value from json_each(case when changes() < :expected then :leases else '{}' end) d
+where not exists (
   select 1 from dibs.jobs j where j.id = cast(d.key as integer) and j.token = d.value and j.held = 1);
 -- when special
 insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
@@ -93,6 +89,10 @@ select null, null, null, null, null, null, null, null, null, null, null, c.now,
       select 1 from json_each(:leases) d where cast(d.key as integer) = u.id
         and (u.id, d.value) not in (select id, token from temp.dibs_unsettled))) end
 from dibs.clock c;
+-- when back
+delete from temp.dibs_back;
+-- when special
+delete from temp.dibs_special;
 -- 4. The claim: pick, then mark. One element of ranges per range (queue, rank), in the order wanted: the loops run in the
 --    order written. The rows come as they will be once they are marked.
 -- when suspects
