@@ -40,6 +40,7 @@ PUBLIC = [
 BROAD = {
     "engines/sqlite/connection.py: _patiently": "the error's class is that of a module which the app may choose",
     "server/adder.py: _add": "whatever it is, everyone who waits for the same transaction is told",
+    "server/hub.py: _for_ever": "whatever it is, those who watch depend on its going on",
     "worker/run.py: run": "user code may raise anything",
     "worker/embedded.py: _run": "whatever ends the thread is raised by whoever started it",
     "worker/run.py: _delay": "a retry policy is user code too",

@@ -1,10 +1,12 @@
 """Workers in other languages: the same leases, the same fence, the same liveness, over HTTP."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from dibs import Dibs
+from tests.actors import Actors
 from tests.server.serving import Serving, serving
 
 JOB = {"type": "resize", "queue": "node", "payload": {"x": 1, "password": "p"}}
@@ -67,8 +69,6 @@ def test_a_job_that_is_released_waits_again(server: Serving) -> None:
 def test_a_claim_waits_for_a_job(server: Serving) -> None:
     with server.client() as client, server.client() as other:
         assert client.post("/api/claims", json=ASK).json()["jobs"] == []
-        from concurrent.futures import ThreadPoolExecutor
-
         with ThreadPoolExecutor(1) as thread:
             waiting = thread.submit(client.post, "/api/claims", json={**ASK, "wait": 10})
             other.post("/api/jobs", json=JOB)
@@ -100,3 +100,63 @@ def test_the_job_of_a_worker_that_died_is_run_by_another(server: Serving) -> Non
         assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
         gone = client.post("/api/claims", json={**ASK, "worker": "1"})
         assert (gone.status_code, gone.json()["code"]) == (409, "worker_gone")
+
+
+def test_a_claim_that_nobody_waits_for_takes_nothing(server: Serving) -> None:
+    """Its connection broke, the worker asks again, and a job comes: the first of the two must not take it."""
+    actors = Actors(server.app.engine)
+    with server.client() as client, server.client() as other, ThreadPoolExecutor(1) as thread:
+        first = client.post("/api/claims", json=ASK).json()
+        mine = {**ASK, "worker": first["worker"], "received": first["received"]}
+        forgotten = thread.submit(client.post, "/api/claims", json={**mine, "wait": 10})
+        while actors.sql(f"select claims from dibs.workers where id = {first['worker']}") != [(first["received"] + 1,)]:
+            pass
+        again = other.post("/api/claims", json=mine).json()
+        assert (again["received"], again["jobs"]) == (first["received"] + 2, [])
+        job_id = other.post("/api/jobs", json=JOB).json()["jobId"]
+        refused = forgotten.result()
+        assert (refused.status_code, refused.json()["code"]) == (409, "asked_again")
+        (job,) = other.post("/api/claims", json={**mine, "received": again["received"]}).json()["jobs"]
+        assert job["jobId"] == job_id
+
+
+def test_a_queue_that_is_named_twice_gives_a_job_once(server: Serving) -> None:
+    with server.client() as client:
+        client.post("/api/jobs", json=JOB)
+        assert len(client.post("/api/claims", json={"queues": ["node", "node"], "limit": 2}).json()["jobs"]) == 1
+
+
+def test_types_that_a_worker_cannot_run_are_left_to_others(server: Serving) -> None:
+    with server.client() as client:
+        client.post("/api/jobs", json=JOB)
+        assert client.post("/api/claims", json={**ASK, "unknown": ["resize"]}).json()["jobs"] == []
+        assert len(client.post("/api/claims", json={**ASK, "unknown": ["other"]}).json()["jobs"]) == 1
+
+
+def test_the_hook_of_a_job_is_left_to_those_who_have_it(app: Dibs) -> None:
+    """However often a worker without it asks."""
+    ran = []
+
+    @app.task(name="pay", queue="node", max_attempts=1, on_failure=lambda job, connection: ran.append(job.id))
+    def pay() -> None: ...
+
+    actors = Actors(app.engine)
+    with serving(app) as server, server.client() as client:
+        job_id = client.post("/api/jobs", json={"type": "pay"}).json()["jobId"]
+        (job,) = client.post("/api/claims", json=ASK).json()["jobs"]
+        client.post(f"/api/claims/{job['lease']}/fail", json={"error": "no"})
+        for _ in range(15):
+            actors.make_due()
+            assert client.post("/api/claims", json=ASK).json()["jobs"] == []
+        actors.make_due()
+        app.drain()
+        assert (ran, client.get(f"/api/jobs/{job_id}").json()["status"]) == ([job_id], "FAILED")
+        assert client.get(f"/api/jobs/{job_id}").json()["error"] == "no"
+
+
+def test_a_progress_has_a_limit(server: Serving) -> None:
+    with server.client() as client:
+        client.post("/api/jobs", json=JOB)
+        (job,) = client.post("/api/claims", json=ASK).json()["jobs"]
+        answer = client.post(f"/api/claims/{job['lease']}/progress", json={"progress": "x" * 20_000})
+        assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")

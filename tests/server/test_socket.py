@@ -6,6 +6,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from dibs import Dibs
+from tests.apps import on_one
 from tests.server.serving import Serving
 
 
@@ -91,6 +92,21 @@ def test_a_queue_and_all(app: Dibs, server: Serving) -> None:
             heard = queue.hear()
             last[heard["jobId"]] = heard["status"]
         assert other not in last
+
+
+@on_one
+def test_who_reads_at_once_may_be_told_much(app: Dibs, server: Serving) -> None:
+    with server.client() as client, server.socket() as ear:
+        ear.say(action="subscribe", all=True)
+        ear.say(action="ping")
+        assert ear.hear() == {"type": "pong"}
+        jobs = [{"type": "fail", "payload": {"why": "x" * 700}}] * 950
+        ids = client.post("/api/jobs/bulk", json={"jobs": jobs}).json()["jobIds"]
+        assert {ear.hear()["jobId"] for _ in ids} == set(ids)
+        app.drain(limit=150)
+    with server.socket() as ear:
+        ear.say(action="subscribe", queue="default")
+        assert len({ear.hear()["jobId"] for _ in range(100)}) == 100
 
 
 @pytest.mark.parametrize(

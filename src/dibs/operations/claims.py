@@ -116,6 +116,17 @@ def turn(want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str
     return _turn_from_rows(rows)
 
 
+@operation(atomic=True)
+def claim_numbered(want: Want) -> Conversation[Turn | None]:
+    """A claim of a worker whose row counts its claims (over HTTP); None when it has asked again since.
+
+    Then nobody waits for this answer any more, and what it took would belong to a worker that does not know of it.
+    """
+    if not (yield Statement("still_asks", worker=want.worker, claim=want.number)):
+        return None
+    return (yield from turn(want))
+
+
 def settle(settles: Sequence[Settle], events: Sequence[str] = ()) -> Operation[Turn]:
     """Settle alone."""
     return turn(None, settles, events)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from dibs.operations.operation import Conversation, Statement, operation
 from dibs.operations.rows import Seen, seen_from_row
@@ -24,6 +25,24 @@ def newest() -> Conversation[int]:
 
 @operation(reads=True)
 def newer(after: int, queues: Collection[str] | None, limit: int) -> Conversation[set[int]]:
-    """Jobs added after that one, of these queues (None: of all); of more than so many the newest."""
-    rows = yield Statement("newer", after=after, every=queues is None, queues=list(queues or ()), limit=limit)
+    """Jobs added after that one, of these queues (None: of all); of more than so many the first."""
+    rows = yield Statement("newer", after=after, limit=limit, **_of(queues))
     return {row[0] for row in rows}
+
+
+@operation(reads=True)
+def last(after: int, queues: Collection[str] | None, limit: int) -> Conversation[set[int]]:
+    """The same; of more than so many the last."""
+    rows = yield Statement("last", after=after, limit=limit, **_of(queues))
+    return {row[0] for row in rows}
+
+
+@operation(reads=True)
+def oldest(queues: Collection[str] | None, limit: int) -> Conversation[set[int]]:
+    """Those of the jobs that are not final which have been there longest."""
+    rows = yield Statement("oldest", limit=limit, **_of(queues))
+    return {row[0] for row in rows}
+
+
+def _of(queues: Collection[str] | None) -> dict[str, Any]:
+    return {"every": queues is None, "queues": list(queues or ())}

@@ -82,7 +82,7 @@ def poll(worker: WorkerId, received: int | None) -> Conversation[int | None]:
         return None
     number = int(rows[0][0])
     if received is not None and (missed := (number - received) % CLAIMS - 1):
-        lost = [(worker, (received + each) % CLAIMS) for each in range(1, min(missed, MISSED) + 1)]
+        lost = [(worker, (number - each) % CLAIMS) for each in range(1, min(missed, MISSED) + 1)]
         yield from hand_back([worker], lost, ())
     return number
 

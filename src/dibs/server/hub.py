@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -27,9 +27,11 @@ log = logging.getLogger("dibs")
 GATHER = 0.005  # seconds in which changes are collected, to be read together
 READ = 1_000  # ids in one statement
 UNHEARD = 0.25  # seconds between looks where nobody can tell us
-AGAIN, AT_MOST = 0.25, 2.0  # seconds before listening again
+AGAIN, AT_MOST, WELL = 0.25, 2.0, 10.0  # seconds before going on after a failure; after which all is well again
 KNOWN = 10_000  # jobs of watched queues that are remembered
 OVERLAP = 1_000  # ids below the newest one: their transactions may have committed later
+COMERS = 20  # who begin to watch a queue and are told of it in one go, before others have their turn
+BREATH = 20  # jobs told of, before those who are told have their turn
 FIRST = 100  # jobs that who begins to watch a queue is told of at once
 EVENTS, WAKE = "job_events", "dibs_wake"
 
@@ -63,8 +65,8 @@ class Hub:
         self.queues: dict[str, set[Watcher]] = {}
         self.everything: set[Watcher] = set()
         self.changed: set[int] = set()  # to be read
-        self.asked: dict[int, list[Watcher]] = {}  # to be read for those who have just come
-        self.came: list[tuple[Watcher, str | None]] = []  # to watch a queue
+        self.asked: dict[int, set[Watcher]] = {}  # to be read for those who have just come
+        self.came: dict[tuple[Watcher, str | None], None] = {}  # to watch a queue, in order
         self.known: OrderedDict[int, bool] = OrderedDict()  # of watched queues; whether that state was final
         self.newest: int | None = None
         self.added = False  # there may be jobs that nobody has seen yet
@@ -77,12 +79,13 @@ class Hub:
     def watch(self, watcher: Watcher, job_id: int) -> None:
         """Tell this one of a job: how it is now, and whenever it changes."""
         self.jobs.setdefault(job_id, set()).add(watcher)
-        self.asked.setdefault(job_id, []).append(watcher)
+        self.asked.setdefault(job_id, set()).add(watcher)
         self._begin()
 
     def unwatch(self, watcher: Watcher, job_id: int) -> None:
         """No more."""
         _without(self.jobs, job_id, watcher)
+        _without(self.asked, job_id, watcher)
 
     def watch_queue(self, watcher: Watcher, queue: str | None) -> None:
         """Tell this one of every job of a queue (None: of all): the newest now, and whenever one changes."""
@@ -90,11 +93,12 @@ class Hub:
             self.everything.add(watcher)
         else:
             self.queues.setdefault(queue, set()).add(watcher)
-        self.came.append((watcher, queue))
+        self.came[watcher, queue] = None
         self._begin()
 
     def unwatch_queue(self, watcher: Watcher, queue: str | None) -> None:
         """No more."""
+        self.came.pop((watcher, queue), None)
         if queue is None:
             self.everything.discard(watcher)
         else:
@@ -131,30 +135,38 @@ class Hub:
         """Listen, look and tell, until cancelled."""
         async with asyncio.TaskGroup() as group:
             if self.engine.can.listens:
-                group.create_task(self._listen(), name="hub listens")
-            group.create_task(self._look(), name="hub looks")
-            group.create_task(self._tell(), name="hub tells")
+                group.create_task(self._for_ever(self._listen), name="hub listens")
+            group.create_task(self._for_ever(self._look), name="hub looks")
+            group.create_task(self._for_ever(self._tell), name="hub tells")
+
+    async def _for_ever(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Again and again, whatever goes wrong: who watches depends on it, and would never know. Slower each time."""
+        pause = AGAIN
+        while True:
+            began = time.monotonic()
+            try:
+                await act()
+            except DibsError as error:
+                log.warning("Watching jobs failed, and goes on: %s", error)
+            except Exception:
+                log.exception("Watching jobs failed, and goes on")
+            pause = AGAIN if time.monotonic() - began > WELL else min(2 * pause, AT_MOST)
+            await asyncio.sleep(pause)
+            self._read_all()
 
     async def _listen(self) -> None:
-        again = AGAIN
-        while True:
-            try:
-                async with self.engine.listen(EVENTS, WAKE) as hints:
-                    self._read_all()  # what was said while nobody listened
-                    async for hint in hints:
-                        again = AGAIN
-                        self._heard(hint)
-            except DibsError as error:
-                log.warning("Listening for changes failed, and goes on: %s", error)
-            await asyncio.sleep(again)
-            again = min(2 * again, AT_MOST)
+        async with self.engine.listen(EVENTS, WAKE) as hints:
+            self._read_all()  # what was said while nobody listened
+            async for hint in hints:
+                self._heard(hint)
 
     def _heard(self, hint: Hint) -> None:
-        for event in self.woken:
-            event.set()
         if hint.channel == EVENTS:
             self._note(_ids(hint.payload))
-        elif hint.payload:
+            return
+        for event in self.woken:
+            event.set()
+        if hint.payload:
             self.added = True
             self.some.set()
         else:  # a file: something in it has changed
@@ -179,66 +191,73 @@ class Hub:
             self._read_all()
 
     async def _tell(self) -> None:
-        pause = AGAIN
         while True:
             await self.some.wait()
             self.some.clear()
             await asyncio.sleep(GATHER)
             began = time.monotonic()
-            try:
-                await self.run_once()
-                pause = AGAIN
-            except DibsError as error:
-                log.warning("A look at jobs that are watched failed, and is repeated: %s", error)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, AT_MOST)
-                self._read_all()
+            await self.run_once()
             if not self.engine.can.notifies:  # every commit is heard here: leave the file to others for as long
                 await asyncio.sleep(time.monotonic() - began)
 
     async def run_once(self) -> None:
         """Read what has changed, and tell it."""
-        await self._find_new()
+        if self._watches_queues():
+            await self._find_new()
         asked, self.asked = self.asked, {}
         ids, self.changed = [*self.changed | asked.keys()], set()
         try:
-            for start in range(0, len(ids), READ):
-                part = ids[start : start + READ]
-                rows = await self.engine.arun_once(watching.look(part))
-                self._spread(rows, part, asked)
-        except DibsError:
-            for job_id, watchers in asked.items():  # whoever was told already does not mind
-                self.asked.setdefault(job_id, []).extend(watchers)
+            while ids:
+                rows = await self.engine.arun_once(watching.look(ids[:READ]))
+                await self._spread(rows, ids[:READ], asked)
+                ids = ids[READ:]
+        except BaseException:  # those whom nobody could be told of: next time
+            self.changed.update(ids)
+            for job_id in asked.keys() & set(ids):
+                self.asked.setdefault(job_id, set()).update(asked[job_id])
             raise
+        for watcher, queue in [*self.came][:COMERS]:
+            await self._welcome(watcher, queue)
+            self.came.pop((watcher, queue), None)
+        if self.came:
+            self.some.set()
 
     async def _find_new(self) -> None:
-        """Jobs that were added to a queue that somebody watches."""
-        if not self._watches_queues():
-            self.added, self.came = False, []
-            return
-        if self.newest is None:
-            self.newest = await self.engine.arun_once(watching.newest())
+        """Jobs that were added to a queue that somebody watches; on a file also those that will soon be run."""
+        newest = self.newest
+        if newest is None:
+            newest = await self.engine.arun_once(watching.newest())
         if self.added:
             self.added = False
-            queues = None if self.everything else self.queues.keys()
-            found = await self.engine.arun_once(watching.newer(self.newest - OVERLAP, queues, READ))
+            queues = None if self.everything else [*self.queues]
+            found = await self.engine.arun_once(watching.newer(newest - OVERLAP, queues, READ + OVERLAP))
+            newest = max([newest, *found])
+            if len(found) == READ + OVERLAP:
+                self.added = True  # there are more
+                self.some.set()
+            if not self.engine.can.notifies:
+                soon = await self.engine.arun_once(watching.oldest(queues, READ))
+                found = found | soon
             self.changed.update(found - self.known.keys())
-            self.newest = max([self.newest, *found])
-        while self.came:
-            watcher, queue = self.came[-1]
-            only = None if queue is None else [queue]
-            found = await self.engine.arun_once(watching.newer(self.newest - OVERLAP, only, FIRST))
-            rows = await self.engine.arun_once(watching.look(found))
-            for seen in sorted(rows, key=lambda each: each.id):
-                self._tell_in_queue(seen, [watcher])
-            self.came.remove((watcher, queue))
+        self.newest = newest if self._watches_queues() else None
 
-    def _spread(self, rows: Collection[Seen], ids: Collection[int], asked: dict[int, list[Watcher]]) -> None:
-        for seen in rows:
+    async def _welcome(self, watcher: Watcher, queue: str | None) -> None:
+        """Who begins to watch a queue is told of its newest jobs."""
+        only = None if queue is None else [queue]
+        last = await self.engine.arun_once(watching.newest())
+        found = await self.engine.arun_once(watching.last(last - OVERLAP, only, FIRST))
+        rows = await self.engine.arun_once(watching.look(found))
+        for seen in sorted(rows, key=lambda each: each.id):
+            self._tell_in_queue(seen, [watcher])
+
+    async def _spread(self, rows: Collection[Seen], ids: Collection[int], asked: dict[int, set[Watcher]]) -> None:
+        for number, seen in enumerate(rows):
             for watcher in self.jobs.get(seen.id, ()):
                 watcher.tell(seen)
             if watchers := self.everything | self.queues.get(seen.queue, set()):
                 self._tell_in_queue(seen, watchers)
+            if number % BREATH == 0:
+                await asyncio.sleep(0)  # those who read at once have their turn to send
         for job_id in (asked.keys() & set(ids)) - {seen.id for seen in rows}:
             for watcher in asked[job_id]:
                 watcher.missing(job_id)
@@ -267,6 +286,6 @@ def _ids(payload: str) -> list[int]:
     """Of a notification, ours or made by hand; anything else says nothing."""
     try:
         changed = decode_changed(payload)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return []
     return changed.job_ids if changed.job_id is None else [*changed.job_ids, changed.job_id]

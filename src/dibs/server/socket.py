@@ -24,7 +24,9 @@ from dibs.tokens import Access
 
 MESSAGE = 16 * 1024  # bytes of a message from a client
 SUBSCRIPTIONS = 1_000  # of one connection
-UNSENT = 64 * 1024  # bytes; then the client is dropped
+UNSENT = 64 * 1024  # bytes; who still has so many to read after a moment is dropped
+MOMENT = 1.0  # seconds
+AT_MOST = 1024 * 1024  # bytes; who has so many is dropped at once
 REMEMBERED = 10_000  # jobs of watched queues, for which a connection knows what it was told
 TOO_BIG, UNSUPPORTED = 1009, 1003
 
@@ -75,6 +77,7 @@ class Socket:
         self.words: deque[str] = deque()  # to be sent as well
         self.unsent = 0
         self.some, self.too_slow = asyncio.Event(), asyncio.Event()
+        self.behind: asyncio.TimerHandle | None = None
 
     # What the hub says
 
@@ -177,8 +180,16 @@ class Socket:
         self._more(text)
 
     def _more(self, text: str) -> None:
+        """One more to be sent. Who has much to read has a moment to do so."""
         self.unsent += len(text)
         self.some.set()
+        if self.unsent > AT_MOST:
+            self.too_slow.set()
+        elif self.unsent > UNSENT and self.behind is None:
+            self.behind = asyncio.get_running_loop().call_later(MOMENT, self._still_behind)
+
+    def _still_behind(self) -> None:
+        self.behind = None
         if self.unsent > UNSENT:
             self.too_slow.set()
 

@@ -29,16 +29,20 @@ from dibs.worker.identity import enlist
 MOST = 100  # jobs in one claim
 LONGEST_WAIT = 30.0
 LOOK = 1.0  # seconds between looks of a claim that waits
+ELSEWHERE = 5.0  # seconds that a job is left to workers that can finish it
+PROGRESS = 16 * 1024  # bytes
 ERROR = 10_000  # characters
 
 
 class ClaimBody(Body):
-    """What a worker wants. `worker` and `received` are what the last answer said; both are missing the first time."""
+    """What a worker wants. `unknown`: types that it cannot run. `worker` and `received` are what the last answer said;
+    both are missing the first time."""
 
     queues: Annotated[list[Name], Meta(min_length=1, max_length=100)]
     limit: Annotated[int, Meta(ge=1, le=MOST)] = 1
     wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 0.0
     name: Name = "worker"
+    unknown: Annotated[tuple[Name, ...], Meta(max_length=100)] = ()
     worker: Annotated[str, Meta(pattern="^[0-9]{1,13}$")] | None = None
     received: Annotated[int, Meta(ge=0, lt=workers.CLAIMS)] | None = None
 
@@ -113,7 +117,7 @@ async def claim(asked: Asked) -> ClaimedShown:
         while True:
             found = await _take(server, worker, number, body)
             left = until - asyncio.get_running_loop().time()
-            if found or left <= 0:
+            if found or left <= 0 or await asked.request.is_disconnected():
                 break
             woken.clear()
             try:
@@ -142,8 +146,11 @@ async def _take(server: Server, worker: WorkerId, number: int, body: ClaimBody) 
     engine = server.app.engine
     if not await engine.arun(claims.available(body.queues, 1)):
         return []
-    wanted = [(*key, *START) for key in ranges(tuple(body.queues), last=True, coin=bool(secrets.randbits(1)))]
-    turn = await engine.arun_once(claims.turn(Want(worker, number, body.limit, wanted)))
+    queues = tuple(dict.fromkeys(body.queues))
+    wanted = [(*key, *START) for key in ranges(queues, last=True, coin=bool(secrets.randbits(1)))]
+    turn = await engine.arun_once(claims.claim_numbered(Want(worker, number, body.limit, wanted, unknown=body.unknown)))
+    if turn is None:
+        raise Refusal(409, "asked_again", "This worker has asked again since, so nobody waits for this answer.")
     await _tell(server, [job.id for job in turn.claimed])
     mine = [job for job in turn.claimed if not job.finishing]
     await _finish(server, [job for job in turn.claimed if job.finishing])
@@ -151,11 +158,12 @@ async def _take(server: Server, worker: WorkerId, number: int, body: ClaimBody) 
 
 
 async def _finish(server: Server, spent: list[Claimed]) -> None:
-    """Jobs claimed only to be finished: those with a hook wait for a worker that has it, the others have failed."""
+    """Jobs claimed only to be finished: what may have a hook waits for a worker that has it; the others have failed."""
     for job in spent:
         declared = server.app.tasks.get(job.type)
-        hook = declared is not None and declared.on_failure is not None
-        await _settle(server, job.lease, job.queue, Back(Way.FINISH, LOOK) if hook else Done(JobState.FAILED))
+        hook = declared.on_failure is not None if declared else not server.unknown_tasks
+        change = Back(Way.RELEASE, ELSEWHERE) if hook else Done(JobState.FAILED)
+        await _settle(server, job.lease, job.queue, change)
 
 
 def _leased(job: Claimed) -> LeasedShown:
@@ -181,7 +189,7 @@ async def progress(asked: Asked) -> AliveShown:
     """How far it is; also a beat."""
     lease, engine = _lease(asked), asked.server.app.engine
     await engine.arun(workers.beat_of(lease))
-    await engine.arun(jobs.progress(lease, encode(asked.body.progress, what="progress")))
+    await engine.arun(jobs.progress(lease, encode(asked.body.progress, PROGRESS, what="progress")))
     return AliveShown(job_id=lease.job_id)
 
 

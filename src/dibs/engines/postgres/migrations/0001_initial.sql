@@ -180,7 +180,7 @@ begin
         state = case d.way when 2 then 0 when 3 then j.state else 1 end,
         attempts = j.attempts - case when d.way in (2, 3) and j.finishing = 0 then 1 else 0 end,
         finishing = case when d.way = 4 then greatest(j.finishing, 1) when d.way = 3 and j.finishing > 0 then j.finishing - 1 else j.finishing end,
-        run_at = case d.way when 3 then j.run_at else statement_timestamp() + make_interval(secs => d.delay) end,
+        run_at = case when d.way = 3 and d.delay = 0 then j.run_at else statement_timestamp() + make_interval(secs => d.delay) end,
         rank = case
           when d.way = 3 then j.rank
           when d.way = 4 or j.attempts - (d.way = 2)::int >= j.max_attempts - 1 then j.rank % 10 + 10

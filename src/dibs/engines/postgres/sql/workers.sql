@@ -35,6 +35,10 @@ where not exists (select from dibs.jobs j where j.id = any (array[h.id]) and j.t
 -- A worker over HTTP asks for jobs, which is a beat of its; it leaves the looks for late rows to others.
 update dibs.workers set beat_at = clock_timestamp(), asking = false, claims = (claims + 1) % 1048576 where id = :worker::bigint returning claims;
 
+-- name: still_asks
+-- It has not asked again since; and does not, until this transaction is over.
+select id from dibs.workers where id = :worker::bigint and claims = :claim::int for share;
+
 -- name: beat_of
 -- The owner of this lease lives.
 update dibs.workers set beat_at = clock_timestamp(), asking = false

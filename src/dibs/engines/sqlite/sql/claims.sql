@@ -62,7 +62,7 @@ update dibs.jobs set
   attempts = attempts - ((select way from temp.dibs_back b where b.id = dibs.jobs.id) in (2, 3) and finishing = 0),
   finishing = case (select way from temp.dibs_back b where b.id = dibs.jobs.id)
     when 4 then max(finishing, 1) when 3 then max(finishing - 1, 0) else finishing end,
-  run_at = case (select way from temp.dibs_back b where b.id = dibs.jobs.id) when 3 then run_at
+  run_at = case when exists (select 1 from temp.dibs_back b where b.id = dibs.jobs.id and b.way = 3 and b.delay = 0) then run_at
     else (select now from dibs.clock) + cast((select delay from temp.dibs_back b where b.id = dibs.jobs.id) * 1000000 as integer) end,
   rank = case (select way from temp.dibs_back b where b.id = dibs.jobs.id)
     when 3 then rank

@@ -26,6 +26,10 @@ where not exists (
 update dibs.workers set beat_at = (select now from dibs.clock), asking = 0, claims = (claims + 1) % 1048576 where id = :worker;
 select claims from dibs.workers where id = :worker;
 
+-- name: still_asks
+-- It has not asked again since; and does not, until this transaction is over.
+select id from dibs.workers where id = :worker and claims = :claim;
+
 -- name: beat_of
 -- The owner of this lease lives.
 update dibs.workers set beat_at = (select now from dibs.clock), asking = 0
