@@ -159,7 +159,7 @@ SERVING = [
     rule(
         "whoever has no token may do everything",
         "server/access.py",
-        "return EVERYBODY if self.local and not await self._tokens() else NOBODY",
+        "return EVERYBODY if anybody else NOBODY",
         "return EVERYBODY",
         f"{SERVER}access.py",
     ),
@@ -187,14 +187,14 @@ SERVING = [
     rule(
         "any page may ask",
         "server/guard.py",
-        "if origin is not None and origin not in self.origins and urlsplit(origin).netloc != host:",
+        "if origin is not None and origin not in self.origins and _from(origin) != host:",
         "if False:",
         f"{SERVER}access.py",
     ),
     rule(
         "any name will do for a local server",
         "server/guard.py",
-        "if self.hosts is not None and _name(host) not in self.hosts:",
+        "if self.hosts is not None and host_name(host) not in self.hosts:",
         "if False:",
         f"{SERVER}access.py",
     ),
@@ -215,7 +215,7 @@ SERVING = [
     rule(
         "what was said while nobody listened is not looked for",
         "server/hub.py",
-        "                    self._read_all()  # what was said while nobody listened\n",
+        "            self._read_all()  # what was said while nobody listened\n",
         "",
         f"{SERVER}outages.py::test_the_connection_of_the_hub_is_cut",
     ),
@@ -225,6 +225,34 @@ SERVING = [
         "workers.poll(worker, body.received)",
         "workers.poll(worker, None)",
         f"{SERVER}claims.py",
+    ),
+    rule(
+        "a claim takes jobs though its worker has asked again",
+        "operations/claims.py",
+        'if not (yield Statement("still_asks", worker=want.worker, claim=want.number)):',
+        "if False:",
+        f"{SERVER}claims.py",
+    ),
+    rule(
+        "an allowed name is taken for a local one",
+        "server/access.py",
+        'self.local and is_local(host_name(headers.get("host", ""))) and not await self._tokens()',
+        "self.local and not await self._tokens()",
+        f"{SERVER}access.py",
+    ),
+    rule(
+        "who watches by a token that was revoked goes on",
+        "server/socket.py",
+        '        minding = asyncio.create_task(self._mind_tokens(), name="socket minds tokens")\n',
+        "        minding = asyncio.create_task(asyncio.sleep(3600))\n",
+        f"{SERVER}access.py",
+    ),
+    rule(
+        "one mistake ends the hub",
+        "server/hub.py",
+        "            except Exception:\n                log.exception",
+        "            except ZeroDivisionError:\n                log.exception",
+        f"{SERVER}hub.py",
     ),
     rule(
         "one is told of another's job",
@@ -331,8 +359,8 @@ CLAIMING = [
     ),
     postgres(
         "a job handed back loses its place",
-        "run_at = case d.way when 3 then j.run_at else",
-        "run_at = case d.way when 33 then j.run_at else",
+        "run_at = case when d.way = 3 and d.delay = 0 then j.run_at else",
+        "run_at = case when d.way = 33 then j.run_at else",
         CLAIMS,
     ),
     postgres(

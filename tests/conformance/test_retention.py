@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dibs.errors import JobNotFound
-from dibs.job import JobId, JobState
+from dibs.job import JobId, JobState, NewJob
 from dibs.lifecycle import Done
 from dibs.operations import claims, jobs, retention, workers
 from dibs.operations.claims import Settle
@@ -177,3 +177,12 @@ def test_making_behind_a_dump_gives_up_and_lets_settles_through(actors: Actors) 
         dump.sql("lock table dibs.history_rest in access share mode")
         assert actors.engine.run(retention.partitions(retention.AHEAD + 1)) is False
         assert actors.state(finish(actors, retention.AHEAD + 1)) is JobState.SUCCESSFUL
+
+
+def test_the_keys_of_requests_go_after_a_day(actors: Actors) -> None:
+    for key in ("old", "new"):
+        actors.engine.run(jobs.add_once(key, "said", NewJob("task")))
+    day = "interval '25 hours'" if actors.engine.name == "postgres" else f"{25 * 3600 * 1_000_000}"
+    actors.sql(f"update dibs.requests set at = at - {day} where key = 'old'")
+    assert actors.engine.run(retention.old_requests()) is False
+    assert actors.sql("select key from dibs.requests") == [("new",)]

@@ -1,5 +1,6 @@
 """Who may do what: hosts, origins, tokens and their scopes, and tokens for one job."""
 
+import json
 import re
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from websockets.exceptions import InvalidStatus
 
 from dibs import Dibs
 from dibs.operations import tokens
+from dibs.server import access, socket
 from dibs.server.asgi import ALL
 from dibs.tokens import SCOPES, Known, hashed, new_token, signed
 from tests.apps import on_one
@@ -32,7 +34,13 @@ def test_a_local_server_is_asked_by_local_names_only(server: Serving) -> None:
 @on_one
 def test_pages_of_other_origins_are_refused(app: Dibs, server: Serving) -> None:
     with server.client() as client:
-        for origin in ("https://evil.example", "null", "http://127.0.0.1:1", "http://localhost.evil.example"):
+        for origin in (
+            "https://evil.example",
+            "null",
+            "http://[",
+            "http://127.0.0.1:1",
+            "http://localhost.evil.example",
+        ):
             answer = client.get("/api/queues", headers={"origin": origin})
             assert (answer.status_code, answer.json()["code"]) == (403, "wrong_origin")
         assert client.get("/api/queues", headers={"origin": server.address}).status_code == 200
@@ -149,3 +157,60 @@ def test_the_table_of_routes_and_scopes_is_true() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()
     documented = re.findall(r"^\| `(GET|POST) (\S+)` \| (\w*) ?\|", page, re.MULTILINE)
     assert documented == [(route.method, route.path.replace("{job_id}", "{jobId}"), route.scope or "") for route in ALL]
+
+
+@on_one
+def test_a_name_that_is_allowed_is_not_a_local_one(app: Dibs) -> None:
+    """Behind a proxy on the same machine it is the whole world that asks by that name."""
+    with serving(app, local=True, hosts=["jobs.example"]) as server, server.client() as client:
+        assert client.get("/api/queues").status_code == 200
+        assert client.get("/api/queues", headers={"host": "jobs.example"}).status_code == 401
+
+
+@on_one
+def test_who_may_only_add_is_not_shown_what_others_added(app: Dibs) -> None:
+    mine = token(app, "enqueue")
+    body = {"type": "double", "payload": {"n": 21}, "uniqueKey": "k"}
+    with serving(app) as server, server.client(mine) as client:
+        first, again = client.post("/api/jobs", json=body).json(), client.post("/api/jobs", json=body).json()
+        assert (first["payload"], again["payload"]) == ({"n": 21}, None)
+        assert (again["jobId"], again["created"]) == (first["jobId"], False)
+
+
+@on_one
+def test_those_who_watch_are_cut_off_when_their_token_is_revoked(app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "FRESH", 0.0)
+    monkeypatch.setattr(socket, "RECHECKED", 0.05)
+    mine = token(app, "read")
+    job = app.task(name="noop")(noop).enqueue()
+    with serving(app) as server, server.socket(mine) as ear, server.client(mine) as client:
+        ear.say(action="subscribe", jobId=job.id)
+        assert ear.hear()["status"] == "PENDING"
+        ear.say(action="subscribe", queue="default")
+        with client.stream("GET", f"/api/jobs/{job.id}/events") as stream:
+            lines = stream.iter_lines()
+            while not next(lines).startswith("data:"):
+                pass
+            token(app, "work")  # so that there is one left
+            app.engine.run(tokens.revoke("read"))
+            ends = {json.dumps(ear.hear()) for _ in range(2)}
+            assert all('"not_allowed"' in end for end in ends)
+            app.cancel(job.id)
+            assert not any(line.startswith("data:") for line in lines)
+        ear.say(action="subscribe", jobId=job.id)
+        assert ear.hear()["code"] == "not_allowed"
+
+
+@on_one
+def test_a_token_to_watch_may_stand_in_an_address(app: Dibs) -> None:
+    """An EventSource of a browser cannot send a header."""
+    read = token(app, "read")
+    job = app.task(name="noop")(noop).enqueue()
+    app.drain()
+    mine = app.subscribe_token(job.id)
+    with serving(app) as server, server.client() as client:
+        events = f"/api/jobs/{job.id}/events"
+        assert client.get(events, params={"token": mine}).text.count("data:") == 1
+        assert client.get(events, params={"token": read}).status_code == 401
+        assert client.get(f"/api/jobs/{job.id + 1}/events", params={"token": mine}).status_code in (401, 403)
+        assert client.get(f"/api/jobs/{job.id}", params={"token": mine}).status_code in (401, 422)

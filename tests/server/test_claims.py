@@ -160,3 +160,14 @@ def test_a_progress_has_a_limit(server: Serving) -> None:
         (job,) = client.post("/api/claims", json=ASK).json()["jobs"]
         answer = client.post(f"/api/claims/{job['lease']}/progress", json={"progress": "x" * 20_000})
         assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
+
+
+def test_a_server_that_was_thought_dead_judges_again(server: Serving) -> None:
+    actors = Actors(server.app.engine)
+    mine = "select count(*) from dibs.workers where name like 'server-%'"
+    with server.client() as client:
+        client.post("/api/claims", json=ASK)
+    assert actors.sql(mine) == [(1,)]
+    actors.sql("delete from dibs.workers where name like 'server-%'")
+    while actors.sql(mine) != [(1,)]:
+        pass

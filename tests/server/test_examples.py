@@ -53,6 +53,7 @@ def test_a_worker_in_node(app: Dibs) -> None:
     assert len((EXAMPLES / "node_worker.mjs").read_text().splitlines()) < 60
     with serving(app, unknown_tasks=True) as server, server.client() as client, server.socket() as ear:
         job = {"type": "greet", "queue": "node", "payload": {"name": "Ada"}}
+        other = client.post("/api/jobs", json={"type": "dance", "queue": "node"}).json()["jobId"]
         job_id = client.post("/api/jobs", json=job).json()["jobId"]
         ear.say(action="subscribe", jobId=job_id)
         worker = subprocess.Popen([node, EXAMPLES / "node_worker.mjs"], env={"DIBS_SERVER": server.address})
@@ -60,6 +61,8 @@ def test_a_worker_in_node(app: Dibs) -> None:
             ear.until("SUCCESSFUL")
             done = client.get(f"/api/jobs/{job_id}").json()
             assert (done["result"], done["progress"]) == ("hello Ada", {"greeting": "Ada"})
+            left = client.get(f"/api/jobs/{other}").json()
+            assert (left["status"], left["attempts"], left["version"]) == ("PENDING", 0, 2)  # taken once
         finally:
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(30) == 0

@@ -60,6 +60,9 @@ def test_an_idempotency_key_adds_once(app: Dibs, server: Serving) -> None:
         again = client.post("/api/jobs", json=DOUBLE, headers=key)
         assert (first.status_code, again.status_code) == (201, 200)
         assert again.json()["jobId"] == first.json()["jobId"]
+        assert (first.json()["created"], again.json()["created"]) == (True, False)
+        bulk = client.post("/api/jobs/bulk", json={"jobs": [DOUBLE]}, headers=key)
+        assert (bulk.status_code, bulk.json()["code"]) == (422, "invalid_idempotency_key")
         other = client.post("/api/jobs", json={"type": "double", "payload": {"n": 22}}, headers=key)
         assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
         assert client.get("/api/jobs").json()["jobs"][1:] == []
@@ -99,6 +102,18 @@ def test_pages_and_filters(app: Dibs, server: Serving) -> None:
         assert len(client.get("/api/jobs", params={"queue": "numbers", "status": "PENDING"}).json()["jobs"]) == 4
         assert client.get("/api/jobs", params={"queue": "other"}).json()["jobs"] == []
         assert len(client.get("/api/jobs", params={"tag": "math", "type": "double"}).json()["jobs"]) == 5
+
+
+@on_one
+def test_a_page_has_an_end_in_bytes_too(server: Serving) -> None:
+    big = {"type": "fail", "payload": {"why": "x" * 200_000}}
+    with server.client() as client:
+        for _ in range(60):
+            client.post("/api/jobs", json=big)
+        page = client.get("/api/jobs", params={"limit": 500}).json()
+        assert (len(page["jobs"]), page["cursor"]) == (50, page["jobs"][-1]["jobId"])
+        rest = client.get("/api/jobs", params={"limit": 500, "cursor": page["cursor"]}).json()
+        assert (len(rest["jobs"]), rest["cursor"]) == (10, None)
 
 
 def test_cancel_and_retry(app: Dibs, server: Serving) -> None:

@@ -23,6 +23,10 @@ from tests.servers.ports import free_port
 SOON = 5.0  # seconds in which others are answered, whatever goes on
 GROWTH = 30_000  # kB that the server may grow by
 PAGE = 4  # kB
+UPGRADE = (
+    b"GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
 
 
 @pytest.fixture
@@ -64,6 +68,16 @@ def beside_a_neighbour(team: Team) -> Iterator[tuple[int, Neighbour]]:
         neighbour.ask()
         assert memory() - before < GROWTH
         assert neighbour.slowest < SOON
+
+
+def is_cut_off(raw: socket.socket, text: bytes) -> bool:
+    """Say this a thousand times: whether the other side has had enough before."""
+    try:
+        for _ in range(1_000):
+            raw.sendall(text)
+    except ConnectionError:
+        return True
+    return False
 
 
 def add(app: Dibs, count: int) -> None:
@@ -130,3 +144,25 @@ def test_a_body_that_comes_drop_by_drop(team: Team) -> None:
         raw.sendall("\r\n".join([*head, "{"]).encode())
         raw.settimeout(30)
         assert raw.recv(10_000).startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.slow
+@on_one
+def test_pings_whose_answers_nobody_reads(team: Team) -> None:
+    with beside_a_neighbour(team) as (port, neighbour), socket.create_connection(("127.0.0.1", port)) as raw:
+        raw.settimeout(30)
+        raw.sendall(UPGRADE)
+        assert raw.recv(10_000).startswith(b"HTTP/1.1 101")
+        ping = b"\x89\xfd" + bytes(4) + bytes(125)
+        assert is_cut_off(raw, ping * 1_000)
+        neighbour.ask()
+
+
+@pytest.mark.slow
+@on_one
+def test_a_head_without_end(team: Team) -> None:
+    with beside_a_neighbour(team) as (port, neighbour), socket.create_connection(("127.0.0.1", port)) as raw:
+        raw.settimeout(30)
+        raw.sendall(b"GET /api/queues HTTP/1.1\r\nHost: localhost\r\n")
+        assert is_cut_off(raw, b"X-More: " + b"x" * 100_000 + b"\r\n")
+        neighbour.ask()

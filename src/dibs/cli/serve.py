@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 
 import click
@@ -47,16 +46,17 @@ def serve(
     """
     set_up(log_format, log_level)
     app = load(target, new=True)
-    local = is_local(host)
-    if not local:
-        _need_a_token(app, host)
     try:
         import uvicorn
 
         from dibs.server import asgi
-        from dibs.server.patience import Impatient
+        from dibs.server.guard import is_local
+        from dibs.server.patience import Impatient, Reading
     except ImportError as error:
         raise MissingDriver(error.name or "starlette", "server") from error
+    local = is_local(host)
+    if not local or allow_host:
+        _need_a_token(app, host if not local else allow_host[0])
     api = asgi(
         app,
         local=local,
@@ -70,7 +70,7 @@ def serve(
         host=host,
         port=port,
         http=Impatient,
-        ws="websockets-sansio",
+        ws=Reading,
         ws_max_size=16 * 1024,
         ws_ping_interval=PING,
         ws_ping_timeout=PING,
@@ -82,16 +82,6 @@ def serve(
         log_config=None,
         access_log=False,
     )
-
-
-def is_local(host: str) -> bool:
-    """Whether only this machine can reach it."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _need_a_token(app: Dibs, host: str) -> None:

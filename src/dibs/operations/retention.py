@@ -56,9 +56,15 @@ def forget_dead(ids: Sequence[int]) -> Conversation[int]:
 
 @operation()
 def lapsed() -> Conversation[int]:
-    """Drop unique keys past their period, the names of workers long gone, the keys of old requests, old statistics."""
+    """Drop unique keys past their period, the names of workers long gone, old statistics."""
     rows = yield Statement("prune_keys", limit=STEP)
     yield Statement("prune_names", days=NAME_DAYS)
-    yield Statement("prune_requests", limit=STEP)
     yield Statement("prune_stats", minutes=MAX_MINUTES)
     return len(rows)
+
+
+@operation()
+def old_requests() -> Conversation[bool]:
+    """Drop the keys of requests that are a day old; whether there may be more."""
+    rows = yield Statement("prune_requests", limit=STEP)
+    return bool(rows[0][0] == STEP)

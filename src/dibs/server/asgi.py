@@ -101,11 +101,11 @@ def _endpoint(server: Server, routes: dict[str, Route]) -> Callable[[Request], A
 def _socket(server: Server) -> Callable[[WebSocket], Awaitable[None]]:
     async def endpoint(websocket: WebSocket) -> None:
         try:
-            access = await server.gate.access(websocket.headers.get("authorization"))
+            await server.gate.access(websocket.headers)
         except (Refusal, DibsError) as error:
             await websocket.close(1008, problem_of(error).detail[:120])
             return
-        await Socket(websocket, server.hub, server.gate, access, server.mask).run()
+        await Socket(websocket, server.hub, server.gate, server.mask).run()
 
     return endpoint
 

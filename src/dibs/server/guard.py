@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -57,10 +58,10 @@ class Guard:
 
     def _check(self, scope: Scope, headers: Headers, origin: str | None) -> None:
         host = headers.get("host", "")
-        if self.hosts is not None and _name(host) not in self.hosts:
+        if self.hosts is not None and host_name(host) not in self.hosts:
             text = f"This server is not asked as {host[:100]!r}. Name that host with --allow-host, if it is yours."
             raise Refusal(421, "wrong_host", text)
-        if origin is not None and origin not in self.origins and urlsplit(origin).netloc != host:
+        if origin is not None and origin not in self.origins and _from(origin) != host:
             text = f"A page of {origin[:100]} may not ask this server. Name it with --allow-origin, if it is yours."
             raise Refusal(403, "wrong_origin", text)
         if scope["type"] != "http" or scope["method"] not in WRITES:
@@ -128,7 +129,33 @@ class _Answers:
         await self({"type": "http.response.body"})
 
 
-def _name(host: str) -> str:
-    """Without the port."""
+def host_name(host: str) -> str:
+    """Without the port.
+
+    >>> host_name("Localhost:8080"), host_name("[::1]:80")
+    ('localhost', '[::1]')
+    """
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdigit() else host).lower()
+
+
+def is_local(name: str) -> bool:
+    """Whether only this machine can mean itself by it.
+
+    >>> is_local("localhost"), is_local("127.0.0.9"), is_local("192.0.2.1")
+    (True, True, False)
+    """
+    if name in LOCAL:
+        return True
+    try:
+        return ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _from(origin: str) -> str:
+    """The host that a page came from; none that there is, if it cannot be read."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""

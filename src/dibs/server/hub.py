@@ -152,7 +152,6 @@ class Hub:
                 log.exception("Watching jobs failed, and goes on")
             pause = AGAIN if time.monotonic() - began > WELL else min(2 * pause, AT_MOST)
             await asyncio.sleep(pause)
-            self._read_all()
 
     async def _listen(self) -> None:
         async with self.engine.listen(EVENTS, WAKE) as hints:
@@ -215,6 +214,7 @@ class Hub:
             self.changed.update(ids)
             for job_id in asked.keys() & set(ids):
                 self.asked.setdefault(job_id, set()).update(asked[job_id])
+            self.some.set()
             raise
         for watcher, queue in [*self.came][:COMERS]:
             await self._welcome(watcher, queue)

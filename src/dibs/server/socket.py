@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from typing import Literal
+from contextlib import suppress
+from typing import Any, Literal
 
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from dibs.errors import DibsError
 from dibs.job import BIGGEST
 from dibs.operations.rows import Seen
 from dibs.server.access import Gate
@@ -28,6 +30,7 @@ UNSENT = 64 * 1024  # bytes; who still has so many to read after a moment is dro
 MOMENT = 1.0  # seconds
 AT_MOST = 1024 * 1024  # bytes; who has so many is dropped at once
 REMEMBERED = 10_000  # jobs of watched queues, for which a connection knows what it was told
+RECHECKED = 10.0  # seconds between looks at whether tokens are still good
 TOO_BIG, UNSUPPORTED = 1009, 1003
 
 
@@ -48,8 +51,8 @@ class Asked(Body):
                 raise ValueError("a ping names nothing")
         elif named != 1:
             raise ValueError('say one of "jobId", "queue" and "all": true')
-        if self.since is not None and not 0 <= self.since <= BIGGEST:
-            raise ValueError("since must be a version that was told")
+        if self.since is not None and (self.job_id is None or not 0 <= self.since <= BIGGEST):
+            raise ValueError("since must be a version of the job that was told")
 
 
 class Trouble(msgspec.Struct, rename="camel", omit_defaults=True, tag_field="type", tag="error"):
@@ -68,9 +71,10 @@ read_asked = msgspec.json.Decoder(Asked).decode
 class Socket:
     """One client."""
 
-    def __init__(self, websocket: WebSocket, hub: Hub, gate: Gate, access: Access, mask: frozenset[str]) -> None:
-        self.websocket, self.hub, self.gate, self.access, self.mask = websocket, hub, gate, access, mask
+    def __init__(self, websocket: WebSocket, hub: Hub, gate: Gate, mask: frozenset[str]) -> None:
+        self.websocket, self.hub, self.gate, self.mask = websocket, hub, gate, mask
         self.told: dict[int, int] = {}  # the versions of the jobs it watches
+        self.tokens: dict[int | str | None, str | None] = {}  # by which it watches jobs and queues, if not by its own
         self.told_in_queues: OrderedDict[int, int] = OrderedDict()
         self.queues: set[str | None] = set()
         self.states: dict[int, str] = {}  # to be sent: the last of each job only
@@ -106,7 +110,8 @@ class Socket:
         sending = asyncio.create_task(self._send(), name="socket sends")
         receiving = asyncio.create_task(self._receive(), name="socket receives")
         dropping = asyncio.create_task(self.too_slow.wait(), name="socket is too slow")
-        tasks = [sending, receiving, dropping]
+        minding = asyncio.create_task(self._mind_tokens(), name="socket minds tokens")
+        tasks = [sending, receiving, dropping, minding]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -142,29 +147,54 @@ class Socket:
             await self._subscribe(asked)
 
     async def _subscribe(self, asked: Asked) -> None:
-        access = self.access if asked.token is None else await self.gate.bearer(asked.token)
-        if not access.may("read", asked.job_id):
+        if not (await self._access(asked.token)).may("read", asked.job_id):
             self._say(Trouble("not_allowed", "This needs a token that allows it.", asked.job_id, asked.queue))
         elif len(self.told) + len(self.queues) >= SUBSCRIPTIONS:
             text = f"A connection has {SUBSCRIPTIONS:,} subscriptions at most. Open another, or watch a queue."
             self._say(Trouble("too_many_subscriptions", text, asked.job_id, asked.queue))
         elif asked.job_id is not None:
             self.told[asked.job_id] = -1 if asked.since is None else asked.since
+            self.tokens[asked.job_id] = asked.token
             self.hub.watch(self, asked.job_id)
         else:
             self.queues.add(asked.queue)
+            self.tokens[asked.queue] = asked.token
             self.hub.watch_queue(self, asked.queue)
+
+    async def _access(self, token: str | None) -> Access:
+        return await (self.gate.access(self.websocket.headers) if token is None else self.gate.bearer(token))
+
+    async def _mind_tokens(self) -> None:
+        """Those that were revoked, or are past their time, are good for nothing any more."""
+        while True:
+            await asyncio.sleep(RECHECKED)
+            with suppress(DibsError):  # nobody can be asked: next time
+                for target, token in [*self.tokens.items()]:
+                    job_id = target if isinstance(target, int) else None
+                    if (await self._access(token)).may("read", job_id):
+                        continue
+                    if job_id is not None:
+                        self._unsubscribe_job(job_id)
+                    else:
+                        self._unsubscribe_queue(target)
+                    queue = target if isinstance(target, str) else None
+                    self._say(Trouble("not_allowed", "The token is good no longer.", job_id, queue))
 
     def _unsubscribe(self, asked: Asked) -> None:
         if asked.job_id is not None:
             self._unsubscribe_job(asked.job_id)
         else:
-            self.queues.discard(asked.queue)
-            self.hub.unwatch_queue(self, asked.queue)
+            self._unsubscribe_queue(asked.queue)
 
     def _unsubscribe_job(self, job_id: int) -> None:
         self.hub.unwatch(self, job_id)
         self.told.pop(job_id, None)
+        self.tokens.pop(job_id, None)
+
+    def _unsubscribe_queue(self, queue: Any) -> None:
+        self.queues.discard(queue)
+        self.hub.unwatch_queue(self, queue)
+        self.tokens.pop(queue, None)
 
     def _forget(self) -> None:
         for job_id in self.told:

@@ -115,7 +115,8 @@ async def claim(asked: Asked) -> ClaimedShown:
         raise Refusal(409, "worker_gone", "This worker was silent for too long. Claim without `worker` and `received`.")
     with server.hub.listening() as woken:
         while True:
-            found = await _take(server, worker, number, body)
+            async with server.room:
+                found = await _take(server, worker, number, body)
             left = until - asyncio.get_running_loop().time()
             if found or left <= 0 or await asked.request.is_disconnected():
                 break
@@ -263,7 +264,7 @@ def _lease(asked: Asked) -> Lease:
 
 ONE = "/api/claims/{lease}"
 ROUTES = [
-    Route("POST", "/api/claims", "work", claim, "Take jobs, as a worker", ClaimBody, ClaimedShown),
+    Route("POST", "/api/claims", "work", claim, "Take jobs, as a worker", ClaimBody, ClaimedShown, waits=True),
     Route("POST", f"{ONE}/heartbeat", "work", heartbeat, "The worker of this job lives", returns=AliveShown),
     Route("POST", f"{ONE}/progress", "work", progress, "How far the job is", ProgressBody, AliveShown),
     Route("POST", f"{ONE}/complete", "work", complete, "The job succeeded", CompleteBody, SettledShown),

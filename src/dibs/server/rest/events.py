@@ -58,11 +58,13 @@ async def _stream(asked: Asked, job_id: int, listener: Listener) -> AsyncIterato
                 async with asyncio.timeout(QUIET):
                     await listener.some.wait()
             except TimeoutError:
+                if not await asked.is_still_allowed():
+                    return
                 yield b": still there\n\n"
                 continue
             listener.some.clear()
             seen, listener.latest = listener.latest, None
-            if seen is not None:
+            if seen is not None and await asked.is_still_allowed():
                 text = msgspec.json.encode(event_shown(seen, asked.server.mask))
                 yield b"id: %d\ndata: %s\n\n" % (seen.version, text)
                 if seen.state.final:
@@ -79,6 +81,8 @@ ROUTES = [
         events,
         "A job's states, as server-sent events",
         of_job=True,
+        waits=True,
+        query={"token": {"type": "string", "pattern": "^dibsw_"}},
         headers={"Last-Event-ID": {"type": "integer", "minimum": 0, "maximum": BIGGEST}},
         also=(204,),
         media="text/event-stream",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from dibs.app import Dibs
 from dibs.errors import UnknownTask
-from dibs.job import BIGGEST, MAX_NAME, JobState, NewJob
+from dibs.job import BIGGEST, MAX_NAME, Job, JobState, NewJob
 from dibs.operations import jobs
 from dibs.operations.jobs import BULK, MAX_PAGE, Bulk, Filter
 from dibs.operations.operation import Operation
@@ -34,6 +35,8 @@ from dibs.worker.commands import Command
 STEPS = 20  # of an action on all that match, in one request
 COUNTED = 10_000
 LONGEST_KEY = 200
+AT_ONCE = 50  # jobs of a page that are read together
+PAGE_BYTES = 4 * 1024 * 1024  # after so many a page ends, with a cursor
 
 
 def made(server: Server, body: NewJobBody) -> NewJob:
@@ -54,8 +57,14 @@ async def create(asked: Asked) -> Any:
     key = asked.request.headers.get("idempotency-key")
     if key is not None:
         return await _create_once(asked, job, key)
-    added = await asked.server.adder.add(job)
-    return (201 if added.created else 200), job_shown(added, asked.server.mask)
+    return _added(asked, await asked.server.adder.add(job))
+
+
+def _added(asked: Asked, job: Job) -> tuple[int, JobShown]:
+    """One that was there before is somebody else's, perhaps: who may not read is told which it is, and how it is."""
+    if not job.created and not asked.access.may("read", job.id):
+        job = replace(job, payload=None, result=None, progress=None, error=None, failures=())
+    return (201 if job.created else 200), job_shown(job, asked.server.mask)
 
 
 async def _create_once(asked: Asked, job: NewJob, key: str) -> Any:
@@ -68,11 +77,14 @@ async def _create_once(asked: Asked, job: NewJob, key: str) -> Any:
     if once.fingerprint != fingerprint:
         text = "This Idempotency-Key was used for a request with another body."
         raise Refusal(422, "idempotency_key_reused", text, "Idempotency-Key")
-    return (201 if once.created else 200), job_shown(await app.aget(once.id), asked.server.mask)
+    return _added(asked, replace(await app.aget(once.id), created=once.created))
 
 
 async def create_many(asked: Asked) -> AddedShown:
     """Add many, all or none."""
+    if "idempotency-key" in asked.request.headers:
+        text = "An Idempotency-Key is for one job. Give each of these a uniqueKey instead."
+        raise Refusal(422, "invalid_idempotency_key", text, "Idempotency-Key")
     wanted = [made(asked.server, body) for body in asked.body.jobs]
     ids = await asked.server.app.engine.arun(jobs.add_many(wanted))
     return AddedShown(job_ids=[*ids])
@@ -86,14 +98,18 @@ async def read(asked: Asked) -> JobShown:
 async def page(asked: Asked) -> JobsShown:
     """Some of those that match, newest first."""
     limit, cursor = asked.query("limit"), asked.query("cursor")
-    found = await asked.server.app.engine.arun(
-        jobs.page(
-            _filter(asked),
-            limit=50 if limit is None else whole_number(limit, "limit", MAX_PAGE, least=1),
-            before=None if cursor is None else whole_number(cursor, "cursor", BIGGEST),
-        )
-    )
-    return JobsShown(jobs=[job_shown(job, asked.server.mask) for job in found.jobs], cursor=found.cursor)
+    wanted, left = _filter(asked), 50 if limit is None else whole_number(limit, "limit", MAX_PAGE, least=1)
+    before = None if cursor is None else whole_number(cursor, "cursor", BIGGEST)
+    shown: list[JobShown] = []
+    size = 0
+    while left > 0 and size < PAGE_BYTES:
+        found = await asked.server.app.engine.arun(jobs.page(wanted, limit=min(left, AT_ONCE), before=before))
+        part = [job_shown(job, asked.server.mask) for job in found.jobs]
+        shown, left, before = shown + part, left - len(part), found.cursor
+        size += len(msgspec.json.encode(part))
+        if before is None or len(part) < AT_ONCE:
+            break
+    return JobsShown(jobs=shown, cursor=before)
 
 
 async def count(asked: Asked) -> CountShown:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +23,8 @@ from dibs.tokens import Access
 
 encode = msgspec.json.Encoder().encode
 
+ROOM = 20  # requests that ask the database at once: each may take a connection
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -34,6 +38,12 @@ class Server:
     mask: frozenset[str]
     unknown_tasks: bool = False  # jobs of types that the app does not declare may be added
     commands: bool = False  # so may jobs that run programs
+    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ROOM))
+
+    async def access(self, route: Route, request: Request) -> Access:
+        """What the sender may do, as of now."""
+        token = request.query_params.get("token") if "token" in route.query else None
+        return await self.gate.access(request.headers, token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +53,12 @@ class Asked:
     server: Server
     request: Request
     access: Access
+    route: Route
     body: Any = None
+
+    async def is_still_allowed(self) -> bool:
+        """Whether the token is as good as when the request came."""
+        return (await self.server.access(self.route, self.request)).may(self.route.scope, self.job_id)
 
     @property
     def job_id(self) -> int:
@@ -75,10 +90,11 @@ class Route:
     also: tuple[int, ...] = ()  # other answers that are no refusals
     media: str = "application/json"
     of_job: bool = False  # a token to watch that one job will do
+    waits: bool = False  # for something to happen, so that it would keep others waiting
 
     async def carry(self, server: Server, request: Request) -> Response:
         """See that it is allowed and well-formed, and answer."""
-        access = await server.gate.access(request.headers.get("authorization"))
+        access = await server.access(self, request)
         job = whole_number(request.path_params["job_id"], "jobId", BIGGEST, least=1) if self.of_job else None
         if not access.may(self.scope, job):
             raise _not_allowed(self.scope, known=access.scopes or access.job is not None)
@@ -86,7 +102,9 @@ class Route:
         if unknown:
             name = min(unknown)
             raise Refusal(422, "invalid_query", f"There is no parameter {name[:50]!r} here.", name[:50])
-        answer = await self.handler(Asked(server, request, access, await self._read(request)))
+        asked = Asked(server, request, access, self, await self._read(request))
+        async with nullcontext() if self.waits else server.room:
+            answer = await self.handler(asked)
         if isinstance(answer, Response):
             return answer
         status = self.status

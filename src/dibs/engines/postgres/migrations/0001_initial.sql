@@ -95,6 +95,7 @@ create table dibs.requests (
   key text collate "C" primary key, fingerprint text not null, job bigint,
   at timestamptz not null default statement_timestamp()
 );
+create index on dibs.requests (at);
 
 -- What jobs came to, by queue and minute, as workers have added it.
 create table dibs.stats (

@@ -28,4 +28,6 @@ delete from dibs.worker_names n where seen_at < clock_timestamp() - make_interva
   and not exists (select from dibs.workers w where w.id = n.id) returning id;
 
 -- name: prune_requests
-delete from dibs.requests where key in (select key from dibs.requests where at < statement_timestamp() - interval '1 day' limit :limit::int) returning key;
+with gone as (
+  delete from dibs.requests where key in (select key from dibs.requests where at < statement_timestamp() - interval '1 day' limit :limit::int) returning 1)
+select count(*) from gone;

@@ -80,6 +80,7 @@ create table dibs.secrets (name text primary key, value text not null) without r
 
 -- Requests that said an Idempotency-Key, and the job that each led to; kept for a day.
 create table dibs.requests (key text primary key, fingerprint text not null, job integer, at integer not null) without rowid;
+create index dibs.old_requests on dibs.requests (at);
 
 -- What jobs came to, by queue and minute, as workers have added it.
 create table dibs.stats (

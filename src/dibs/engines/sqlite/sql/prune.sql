@@ -32,3 +32,4 @@ delete from dibs.worker_names where seen_at < (select now from dibs.clock) - :da
 
 -- name: prune_requests
 delete from dibs.requests where key in (select key from dibs.requests where at < (select now from dibs.clock) - 86400000000 limit :limit);
+select changes();
