@@ -119,6 +119,18 @@ def on_own(folder: Path, own_postgres: OwnServer) -> Iterator[tuple[Server, Team
         yield database, team
 
 
+def stays(port: int, job_id: int, trouble: Callable[[], None]) -> None:
+    """A client that hears the end on one and the same connection, whatever goes on behind the server."""
+    watching = Watching([port], job_id)
+    with connect(f"ws://127.0.0.1:{port}/ws", compression=None) as raw:
+        raw.send(json.dumps({"action": "subscribe", "jobId": job_id}))
+        watching.heard.append(json.loads(raw.recv(timeout=PATIENCE)))
+        trouble()
+        while not watching.ended():
+            watching.heard.append(json.loads(raw.recv(timeout=PATIENCE)))
+    watching.check()
+
+
 def add(app: Dibs) -> int:
     """A job that takes a moment."""
     app.engine.run(queues.names())  # if the server was restarted, the connection is a new one after this
@@ -192,24 +204,14 @@ def test_the_connection_of_the_hub_is_cut(tmp_path: Path, fresh_url: Callable[[s
     with Team.hire(tmp_path, fresh_url(POSTGRES), CODE, look=3600.0) as team, served(team, port := free_port()):
         team.start()
         for _ in range(5):
-            watching = Watching([port], add(team.app))
-            cut_off(team.app)
-            watching.run()
-            watching.check()
+            stays(port, add(team.app), lambda: cut_off(team.app))
 
 
 @pytest.mark.slow
 def test_postgresql_is_restarted_under_the_hub(tmp_path: Path, own_postgres: OwnServer) -> None:
     """The server stays, the client stays, and hears the end."""
     with on_own(tmp_path, own_postgres) as (database, team), served(team, port := free_port()):
-        watching = Watching([port], add(team.app))
-        with connect(f"ws://127.0.0.1:{port}/ws", compression=None) as raw:
-            raw.send(json.dumps({"action": "subscribe", "jobId": watching.job_id}))
-            watching.heard.append(json.loads(raw.recv(timeout=20)))
-            database.restart("immediate")
-            while not watching.ended():
-                watching.heard.append(json.loads(raw.recv(timeout=PATIENCE)))
-        watching.check()
+        stays(port, add(team.app), lambda: database.restart("immediate"))
 
 
 @pytest.mark.slow
