@@ -243,8 +243,8 @@ SERVING = [
     rule(
         "who watches by a token that was revoked goes on",
         "server/socket.py",
-        '        minding = asyncio.create_task(self._mind_tokens(), name="socket minds tokens")\n',
-        "        minding = asyncio.create_task(asyncio.sleep(3600))\n",
+        "                        await socket.mind_tokens()\n",
+        "                        pass\n",
         f"{SERVER}access.py",
     ),
     rule(

@@ -26,7 +26,7 @@ from dibs.server.openapi import pages
 from dibs.server.problems import Refusal, answer, problem_of
 from dibs.server.rest import claims, events, jobs, queues
 from dibs.server.rest.route import Route, Server
-from dibs.server.socket import Socket
+from dibs.server.socket import Socket, Sockets
 
 ROUTES: list[Route] = [*jobs.ROUTES, *events.ROUTES, *queues.ROUTES, *claims.ROUTES]
 ALL = [*ROUTES, *pages(ROUTES)]
@@ -63,13 +63,16 @@ def asgi(
         commands,
     )
 
+    sockets = Sockets()
+
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
         yield
+        await sockets.aclose()
         await server.hub.aclose()
         await server.judge.aclose()
 
-    socket = _socket(server)
+    socket = _socket(server, sockets)
     routes: list[BaseRoute] = [
         *(Path(path, _endpoint(server, found), methods=list(found)) for path, found in _by_path().items()),
         WebSocketRoute("/ws", socket),
@@ -98,14 +101,14 @@ def _endpoint(server: Server, routes: dict[str, Route]) -> Callable[[Request], A
     return endpoint
 
 
-def _socket(server: Server) -> Callable[[WebSocket], Awaitable[None]]:
+def _socket(server: Server, sockets: Sockets) -> Callable[[WebSocket], Awaitable[None]]:
     async def endpoint(websocket: WebSocket) -> None:
         try:
             await server.gate.access(websocket.headers)
         except (Refusal, DibsError) as error:
             await websocket.close(1008, problem_of(error).detail[:120])
             return
-        await Socket(websocket, server.hub, server.gate, server.mask).run()
+        await sockets.run(Socket(websocket, server.hub, server.gate, server.mask))
 
     return endpoint
 

@@ -80,7 +80,8 @@ class Socket:
         self.states: dict[int, str] = {}  # to be sent: the last of each job only
         self.words: deque[str] = deque()  # to be sent as well
         self.unsent = 0
-        self.some, self.too_slow = asyncio.Event(), asyncio.Event()
+        self.some = asyncio.Event()
+        self.tasks: list[asyncio.Task[None]] = []
         self.behind: asyncio.TimerHandle | None = None
 
     # What the hub says
@@ -107,18 +108,17 @@ class Socket:
     async def run(self) -> None:
         """Until either side goes."""
         await self.websocket.accept()
-        sending = asyncio.create_task(self._send(), name="socket sends")
-        receiving = asyncio.create_task(self._receive(), name="socket receives")
-        dropping = asyncio.create_task(self.too_slow.wait(), name="socket is too slow")
-        minding = asyncio.create_task(self._mind_tokens(), name="socket minds tokens")
-        tasks = [sending, receiving, dropping, minding]
+        self.tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._receive())]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(self.tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._forget()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            self._end()
+            await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    def _end(self) -> None:
+        for task in self.tasks:
+            task.cancel()
 
     async def _receive(self) -> None:
         while True:
@@ -164,21 +164,18 @@ class Socket:
     async def _access(self, token: str | None) -> Access:
         return await (self.gate.access(self.websocket.headers) if token is None else self.gate.bearer(token))
 
-    async def _mind_tokens(self) -> None:
+    async def mind_tokens(self) -> None:
         """Those that were revoked, or are past their time, are good for nothing any more."""
-        while True:
-            await asyncio.sleep(RECHECKED)
-            with suppress(DibsError):  # nobody can be asked: next time
-                for target, token in [*self.tokens.items()]:
-                    job_id = target if isinstance(target, int) else None
-                    if (await self._access(token)).may("read", job_id):
-                        continue
-                    if job_id is not None:
-                        self._unsubscribe_job(job_id)
-                    else:
-                        self._unsubscribe_queue(target)
-                    queue = target if isinstance(target, str) else None
-                    self._say(Trouble("not_allowed", "The token is good no longer.", job_id, queue))
+        for target, token in [*self.tokens.items()]:
+            job_id = target if isinstance(target, int) else None
+            if (await self._access(token)).may("read", job_id):
+                continue
+            if job_id is not None:
+                self._unsubscribe_job(job_id)
+            else:
+                self._unsubscribe_queue(target)
+            queue = target if isinstance(target, str) else None
+            self._say(Trouble("not_allowed", "The token is good no longer.", job_id, queue))
 
     def _unsubscribe(self, asked: Asked) -> None:
         if asked.job_id is not None:
@@ -214,14 +211,14 @@ class Socket:
         self.unsent += len(text)
         self.some.set()
         if self.unsent > AT_MOST:
-            self.too_slow.set()
+            self._end()
         elif self.unsent > UNSENT and self.behind is None:
             self.behind = asyncio.get_running_loop().call_later(MOMENT, self._still_behind)
 
     def _still_behind(self) -> None:
         self.behind = None
         if self.unsent > UNSENT:
-            self.too_slow.set()
+            self._end()
 
     async def _send(self) -> None:
         """One at a time, as fast as the client reads."""
@@ -238,3 +235,37 @@ class Socket:
 
     async def _close(self, code: int, why: str) -> None:
         await self.websocket.close(code, why)
+
+
+class Sockets:
+    """All that are open. One task looks at their tokens: with thousands of them, one each would be a lot of memory."""
+
+    def __init__(self) -> None:
+        self.open: set[Socket] = set()
+        self.minding: asyncio.Task[None] | None = None
+
+    async def run(self, socket: Socket) -> None:
+        """Until either side goes."""
+        self.open.add(socket)
+        if self.minding is None:
+            self.minding = asyncio.create_task(self._mind(), name="sockets mind tokens")
+        try:
+            await socket.run()
+        finally:
+            self.open.discard(socket)
+
+    async def _mind(self) -> None:
+        try:
+            while self.open:
+                await asyncio.sleep(RECHECKED)
+                for socket in [*self.open]:
+                    with suppress(DibsError):  # nobody can be asked: next time
+                        await socket.mind_tokens()
+                    await asyncio.sleep(0)
+        finally:
+            self.minding = None
+
+    async def aclose(self) -> None:
+        """Look no more."""
+        if self.minding is not None:
+            self.minding.cancel()

@@ -56,6 +56,7 @@ class Child:
         self.frames = Frames()
         self.loop = asyncio.new_event_loop()
         self.tasks: dict[tuple[str, str], tuple[Declared, Any]] = {}
+        self.runners: dict[Any, InPlace] = {}  # by their engines
         self.main: str | None = None
 
     def run(self) -> None:
@@ -84,11 +85,16 @@ class Child:
             task, engine = self._task(*name)
         except BaseException as error:  # importing is running user code
             return not_begun(job, error, worker)
-        inner = InPlace(engine, worker, DaemonThreads(1, "none"), self._tell)
+        inner = self._runner(engine, worker)
         running = inner.run(task, job, inner.context(task, job))
         if task.is_async:
             return self.loop.run_until_complete(running)
         return copy_context().run(_finish, running)
+
+    def _runner(self, engine: Any, worker: str) -> InPlace:
+        if (found := self.runners.get(engine)) is None or found.worker != worker:
+            found = self.runners[engine] = InPlace(engine, worker, DaemonThreads(1, "none"), self._tell)
+        return found
 
     def _task(self, module: str, name: str) -> tuple[Declared, Any]:
         """What the worker calls so, and the engine that its transactions use."""

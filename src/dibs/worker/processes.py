@@ -120,7 +120,7 @@ class Processes:
 
     def __init__(self) -> None:
         self.idle: list[Slot] = []
-        self.wanted: list[asyncio.Future[Slot]] = []
+        self.wanted: list[asyncio.Future[Slot | None]] = []
         self.count = self.starting = 0
 
     @asynccontextmanager
@@ -150,19 +150,27 @@ class Processes:
         return (await self._soon() if self.count else None) or self._another()
 
     async def _soon(self) -> Slot | None:
-        wanted: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        wanted: asyncio.Future[Slot | None] = loop.create_future()
         self.wanted.append(wanted)
+        waiting = loop.call_later(SOON, self._not_soon, wanted)
         try:
-            done, _ = await asyncio.wait([wanted], timeout=SOON)
-            while not done and self.starting:  # when that one has begun, it may be quick
-                done, _ = await asyncio.wait([wanted], timeout=SOON)
+            return await wanted
         except BaseException:
-            self.wanted.remove(wanted)
-            if wanted.done():
-                self._free(wanted.result())
+            if wanted.done() and not wanted.cancelled() and (slot := wanted.result()) is not None:
+                self._free(slot)
             raise
-        self.wanted.remove(wanted)
-        return wanted.result() if wanted.done() else None
+        finally:
+            waiting.cancel()
+            self.wanted.remove(wanted)
+
+    def _not_soon(self, wanted: asyncio.Future[Slot | None]) -> None:
+        if wanted.done():
+            return
+        if self.starting:  # when that one has begun, it may be quick
+            asyncio.get_running_loop().call_later(SOON, self._not_soon, wanted)
+        else:
+            wanted.set_result(None)
 
     def _another(self) -> Slot:
         self.count += 1

@@ -10,7 +10,7 @@ from collections import defaultdict
 from dibs.engines.engine import Engine
 from dibs.errors import DibsError
 from dibs.job import JobState
-from dibs.lifecycle import Back, Change, Done, Way
+from dibs.lifecycle import SUCCESS, Back, Change, Done, Way
 from dibs.operations import stats
 
 log = logging.getLogger("dibs")
@@ -27,6 +27,9 @@ class Tallies:
 
     def count(self, queue: str, change: Change) -> None:
         """A job came to this. What was handed back came to nothing."""
+        if change is SUCCESS:  # most
+            self.counted[queue][0] += 1
+            return
         match change:
             case Done(state=JobState.SUCCESSFUL):
                 self.counted[queue][0] += 1

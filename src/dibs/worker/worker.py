@@ -236,7 +236,7 @@ class Worker:
             self._refused(job)
         else:
             change = after(job, outcome, task.retry, has_hook=task.on_failure is not None)
-            self.settles.append((job, Settle(job.lease, change, task.keep, job.attempts)))
+            self.settles.append((job, Settle(each.current.lease, change, task.keep, job.attempts)))
             self.log.ended(job.id, change, seconds)
         if self.limits.jobs is not None:
             self._mind_limits()
@@ -246,11 +246,11 @@ class Worker:
         self.signal.set()
 
     def _count(self, job: Claimed, change: Change, turn: Turn) -> None:
-        if job.id in turn.lost:
+        if turn.lost and job.id in turn.lost:
             self._refused(job)
-        elif job.id in turn.culprits:
+        elif turn.culprits and job.id in turn.culprits:
             self._came_to(job, Done(JobState.FAILED))
-        elif job.id in turn.before:
+        elif turn.before and job.id in turn.before:
             self._came_to(job, Done(turn.before[job.id]))
         else:
             self._came_to(job, change)
