@@ -23,7 +23,8 @@ from dibs.task import Declared
 from dibs.worker.frames import Frames, framed
 from dibs.worker.supervisor import died
 
-SOON = 0.002  # seconds
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+SOON, LATER = 0.002, 0.05  # seconds that a job waits for a process before another is begun: up to a core each, and then
 STARTING = 60.0  # seconds for a process to begin and import a task
 CHILD = (sys.executable, "-m", "dibs.worker.child")
 
@@ -122,6 +123,7 @@ class Processes:
         self.idle: list[Slot] = []
         self.wanted: list[asyncio.Future[Slot | None]] = []
         self.count = self.starting = 0
+        self.told = 0  # who were told to begin another, and have not yet
 
     @asynccontextmanager
     async def slot(self, task: Declared) -> AsyncIterator[Slot]:
@@ -150,27 +152,40 @@ class Processes:
         return (await self._soon() if self.count else None) or self._another()
 
     async def _soon(self) -> Slot | None:
-        loop = asyncio.get_running_loop()
-        wanted: asyncio.Future[Slot | None] = loop.create_future()
+        """None: there is none soon, and whoever hears that begins another."""
+        wanted: asyncio.Future[Slot | None] = asyncio.get_running_loop().create_future()
         self.wanted.append(wanted)
-        waiting = loop.call_later(SOON, self._not_soon, wanted)
+        self._wait(wanted)
         try:
-            return await wanted
+            slot = await wanted
         except BaseException:
-            if wanted.done() and not wanted.cancelled() and (slot := wanted.result()) is not None:
-                self._free(slot)
+            if wanted.done() and not wanted.cancelled():
+                self._unused(wanted.result())
             raise
         finally:
-            waiting.cancel()
             self.wanted.remove(wanted)
+        if slot is None:
+            self.told -= 1
+        return slot
+
+    def _wait(self, wanted: asyncio.Future[Slot | None]) -> None:
+        patience = SOON if self.count < CORES else LATER
+        asyncio.get_running_loop().call_later(patience, self._not_soon, wanted)
 
     def _not_soon(self, wanted: asyncio.Future[Slot | None]) -> None:
         if wanted.done():
             return
-        if self.starting:  # when that one has begun, it may be quick
-            asyncio.get_running_loop().call_later(SOON, self._not_soon, wanted)
+        if self.starting or self.told:  # when that one has begun, it may be quick
+            self._wait(wanted)
         else:
+            self.told += 1
             wanted.set_result(None)
+
+    def _unused(self, slot: Slot | None) -> None:
+        if slot is None:
+            self.told -= 1
+        else:
+            self._free(slot)
 
     def _another(self) -> Slot:
         self.count += 1
