@@ -72,6 +72,26 @@ async def test_one_who_leaves_in_the_middle_of_a_look_does_not_end_it(
     await stays.until(lambda heard: heard[job_id].state.final)
 
 
+async def test_one_who_leaves_before_it_is_told_is_not_told(
+    async_app: Dibs, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await add(async_app)
+    stays, leaves = Ear(), Ear()
+    original = hub.engine.arun_once
+
+    async def arun_once(operation: Any) -> Any:
+        if operation.name == "look" and stays.heard:  # who came first was told, and the other is next
+            hub.unwatch_queue(leaves, "default")
+        return await original(operation)
+
+    for ear in (stays, leaves):
+        hub.queues.setdefault("default", set()).add(ear)
+        hub.came[ear, "default"] = None
+    monkeypatch.setattr(hub.engine, "arun_once", arun_once)
+    await hub.run_once()
+    assert (len(stays.heard), leaves.heard) == (1, {})
+
+
 async def test_it_goes_on_after_a_mistake_of_our_own(
     async_app: Dibs, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,13 +31,6 @@ def newer(after: int, queues: Collection[str] | None, limit: int) -> Conversatio
 
 
 @operation(reads=True)
-def last(after: int, queues: Collection[str] | None, limit: int) -> Conversation[set[int]]:
-    """The same; of more than so many the last."""
-    rows = yield Statement("last", after=after, limit=limit, **_of(queues))
-    return {row[0] for row in rows}
-
-
-@operation(reads=True)
 def oldest(queues: Collection[str] | None, limit: int) -> Conversation[set[int]]:
     """Those of the jobs that are not final which have been there longest."""
     rows = yield Statement("oldest", limit=limit, **_of(queues))

@@ -244,11 +244,12 @@ class Hub:
     async def _welcome(self, watcher: Watcher, queue: str | None) -> None:
         """Who begins to watch a queue is told of its newest jobs."""
         only = None if queue is None else [queue]
-        last = await self.engine.arun_once(watching.newest())
-        found = await self.engine.arun_once(watching.last(last - OVERLAP, only, FIRST))
-        rows = await self.engine.arun_once(watching.look(found))
-        for seen in sorted(rows, key=lambda each: each.id):
-            self._tell_in_queue(seen, [watcher])
+        newest = await self.engine.arun_once(watching.newest())
+        found = await self.engine.arun_once(watching.newer(newest - OVERLAP, only, OVERLAP))
+        rows = await self.engine.arun_once(watching.look(sorted(found)[-FIRST:]))
+        if (watcher, queue) in self.came:  # else it has left meanwhile
+            for seen in sorted(rows, key=lambda each: each.id):
+                self._tell_in_queue(seen, [watcher])
 
     async def _spread(self, rows: Collection[Seen], ids: Collection[int], asked: dict[int, set[Watcher]]) -> None:
         for number, seen in enumerate(rows):

@@ -22,14 +22,5 @@ select id from (
   select id from dibs.history where id > :after::bigint and (:every or queue = any (:queues::text[]))) n
 order by id limit :limit::int;
 
--- name: last
-select id from (
-  select id from dibs.jobs where id > :after::bigint and (:every or queue = any (:queues::text[]))
-  union all
-  select id from dibs.dead where id > :after::bigint and (:every or queue = any (:queues::text[]))
-  union all
-  select id from dibs.history where id > :after::bigint and (:every or queue = any (:queues::text[]))) n
-order by id desc limit :limit::int;
-
 -- name: oldest
 select id from dibs.jobs where :every or queue = any (:queues::text[]) order by id limit :limit::int;

@@ -23,13 +23,5 @@ union all
 select id from dibs.history where id > :after and (:every or queue in (select value from json_each(:queues)))
 order by 1 limit :limit;
 
--- name: last
-select id from dibs.jobs where id > :after and (:every or queue in (select value from json_each(:queues)))
-union all
-select id from dibs.dead where id > :after and (:every or queue in (select value from json_each(:queues)))
-union all
-select id from dibs.history where id > :after and (:every or queue in (select value from json_each(:queues)))
-order by 1 desc limit :limit;
-
 -- name: oldest
 select id from dibs.jobs where :every or queue in (select value from json_each(:queues)) order by id limit :limit;
