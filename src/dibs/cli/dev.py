@@ -51,8 +51,7 @@ def dev(target: str | None, port: int, no_server: bool, watch: tuple[Path, ...],
     commands = [worker]
     if not no_server and find_spec("uvicorn") and find_spec("starlette") and find_spec("websockets"):
         commands.append([sys.executable, "-m", "dibs", "serve", *named, "--port", str(port)])
-    with suppress(KeyboardInterrupt):
-        Reloader(commands, watch or (Path(),)).run()
+    Reloader(commands, watch or (Path(),)).run()
 
 
 class Reloader:
@@ -62,24 +61,30 @@ class Reloader:
         self.commands, self.folders = commands, folders
         self.seen = files(folders)
         self.started: list[subprocess.Popen[bytes]] = []
+        self.over = False
 
     def run(self) -> None:
         """Until Ctrl-C or SIGTERM."""
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._note)
         try:
-            while True:
+            while not self.over:
                 for command in self.commands:
                     self.started.append(subprocess.Popen(command, process_group=0))  # noqa: S603  # our own
-                changed = self._wait()
-                click.secho(f"Changed: {changed}. Starting anew.", fg="cyan", err=True)
-                self._stop()
+                if changed := self._wait():
+                    click.secho(f"Changed: {changed}. Starting anew.", fg="cyan", err=True)
+                    self._stop()
         finally:
             self._stop()
 
-    def _wait(self) -> str:
+    def _note(self, number: int, frame: object) -> None:
+        """Told to stop: no exception, which would lose a process that is just being started."""
+        self.over = True
+
+    def _wait(self) -> str | None:
         """The file that changed. What ended by itself, on a mistake in the code, waits for its correction."""
         ended: set[int] = set()
-        while True:
+        while not self.over:
             time.sleep(LOOK)
             before, self.seen = self.seen, files(self.folders)
             for name in self.seen.keys() | before.keys():
@@ -92,6 +97,7 @@ class Reloader:
                         f"The {NAMES[name]} has ended. It starts anew when a file changes.", fg="yellow", err=True
                     )
                     ended.add(process.pid)
+        return None
 
     def _stop(self) -> None:
         started, self.started = self.started, []

@@ -71,6 +71,7 @@ class Supervisor:
         self.starts: list[float] = []  # when to start those that are missing
         self.deaths = 0
         self.ready = False  # some child has enlisted: what is wrong now is no mistake of the command line
+        self.told = 0  # how often to stop
         self.stopping = False
         self.code = 0
         self.healers: list[threading.Thread] = []
@@ -81,7 +82,7 @@ class Supervisor:
         os.set_blocking(woken, False)
         os.set_blocking(wakes, False)
         before = {
-            number: signal.signal(number, self._told)
+            number: signal.signal(number, self._note)
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGHUP)
         }
         earlier = signal.set_wakeup_fd(wakes)
@@ -94,6 +95,7 @@ class Supervisor:
                     selector.select(self._pause())
                     with suppress(BlockingIOError):
                         os.read(woken, 4096)
+                    self._obey()
                     self._reap()
         finally:
             signal.set_wakeup_fd(earlier)
@@ -105,14 +107,21 @@ class Supervisor:
             healer.join()
         return self.code
 
-    def _told(self, number: int, frame: object) -> None:
+    def _note(self, number: int, frame: object) -> None:
+        """A signal, which may come while a child is being started: acting on it waits until that child is known."""
+        if number != signal.SIGCHLD:
+            self.told += 1
+
+    def _obey(self) -> None:
         """Stop: pass it on, each time."""
-        if number == signal.SIGCHLD:
-            return
-        if not self.stopping:
+        told, self.told = self.told, 0
+        if told and not self.stopping:
             log.info("Stopping: running jobs may finish; a second signal stops them now")
-        self.stopping = True
-        self.starts = []
+        if told:
+            self._stop()
+
+    def _stop(self) -> None:
+        self.stopping, self.starts = True, []
         for child in self.children:
             child.process.send_signal(signal.SIGTERM)
 
@@ -165,9 +174,8 @@ class Supervisor:
             self.code = self.code or max(code, 0)
             return
         if not self.ready:
-            self.code, self.stopping, self.starts = code if code > 0 else 1, True, []
-            for other in self.children:
-                other.process.send_signal(signal.SIGTERM)
+            self.code = code if code > 0 else 1
+            self._stop()
             return
         pause = 0.0
         if code != 0:

@@ -1,0 +1,76 @@
+"""A supervisor that is told to stop at the worst moments."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from dibs.job import WorkerId
+from dibs.worker.supervisor import Child, Supervisor
+
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+@pytest.fixture(autouse=True)
+def rescue() -> Iterator[None]:
+    """A supervisor that hangs is told again, so that the test fails instead."""
+    timer = threading.Timer(10, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    yield
+    timer.cancel()
+
+
+class Told(Supervisor):
+    """Gets SIGTERM when it has started a child, before it can write that down."""
+
+    times = 0
+
+    def _start(self) -> Child:
+        child = super()._start()
+        os.kill(os.getpid(), signal.SIGTERM)
+        return child
+
+    def _note(self, number: int, frame: object) -> None:
+        self.times += number == signal.SIGTERM
+        super()._note(number, frame)
+
+
+def nobody(rows: Sequence[WorkerId]) -> int:
+    return 0
+
+
+def test_told_while_a_child_is_being_started() -> None:
+    supervisor = Told(SLEEPER, 1, nobody)
+    assert supervisor.run() == 0
+    assert supervisor.times == 1
+
+
+def test_told_while_several_are_being_started() -> None:
+    supervisor = Told(SLEEPER, 3, nobody)
+    assert supervisor.run() == 0
+    assert supervisor.times == 3, "once for each of them"
+
+
+class ToldAtAGrave(Supervisor):
+    """Gets SIGTERM when it is about to replace a child that died."""
+
+    buried = 0
+
+    def clock_at_a_grave(self) -> float:
+        if self.ready and not self.buried:
+            self.buried = 1
+            os.kill(os.getpid(), signal.SIGTERM)
+        return 0.0
+
+
+def test_told_while_a_dead_child_is_being_replaced() -> None:
+    dies = "import os; os.write(int(os.environ['DIBS_SUPERVISOR_PIPES'].split(',')[1]), b'7\\n'); os._exit(3)"
+    supervisor = ToldAtAGrave([sys.executable, "-c", dies], 1, nobody)
+    supervisor.clock = supervisor.clock_at_a_grave
+    assert supervisor.run() == 0
+    assert supervisor.buried == 1
