@@ -591,8 +591,8 @@ RULES = [
     rule(
         "what a hook writes is committed before FAILED is",
         "worker/transaction.py",
-        "                self._fenced(self.open.run(self._settle()))\n                self.open.commit()\n",
-        "                self.open.commit()\n                self._fenced(self.engine.run(self._settle()))\n",
+        "                self._fenced(self.open.run(self.settle()))\n                self.open.commit()\n",
+        "                self.open.commit()\n                self._fenced(self.engine.run(self.settle()))\n",
         "tests/scenarios/test_hooks.py",
     ),
     rule(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from dibs.calls import Call, Task, new_jobs
 from dibs.config import Settings, database_url
@@ -23,6 +23,9 @@ from dibs.task import Declared, Options
 from dibs.tokens import signed, until
 from dibs.waiting import Wait
 from dibs.workplace import Workplace
+
+if TYPE_CHECKING:
+    from dibs.adopted.source import Adopted
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -115,15 +118,82 @@ class Dibs(Workplace):
 
         return self._declare(command, Command, **{"name": NAME, **options, "process": True})
 
+    def adopt(
+        self,
+        table: str,
+        *,
+        key: str | Sequence[str],
+        status: str,
+        states: Mapping[str, str | int],
+        order_by: str | Sequence[str] = (),
+        priority: str | None = None,
+        started_at: str | None = None,
+        finished_at: str | None = None,
+        worker: str | None = None,
+        error: str | None = None,
+        attempts: str | None = None,
+        where: str | None = None,
+        output: tuple[str, str | Sequence[str]] | None = None,
+        stuck_after: float = 300,
+        batch: int = 5,
+        poll: float = 1,
+        max_attempts: int = 3,
+        retry: Policy | float | Sequence[float] | None = None,
+        retry_on: Sequence[type[BaseException]] | None = None,
+        timeout: float | None = None,
+        on_failure: Callable[[Job, Any], Any] | None = None,
+    ) -> Adopted:
+        """Make a table of yours a queue, without moving a row: its rows are claimed, fenced, retried and recovered.
+
+        Only the table, its key, its status column and the words for the states are required. Further columns that are
+        named are kept up to date. Decorate the function for a row with `.process`.
+
+        >>> app = Dibs("sqlite:///shop.db")
+        >>> stickers = app.adopt("stickers", key="id", status="status",
+        ...     states=dict(PENDING="queued", RUNNING="started", SUCCESSFUL="completed", FAILED="failed"))
+        >>> stickers.name
+        'stickers'
+        """
+        from dibs.adopted.mapping import adoption
+        from dibs.adopted.source import Adopted
+
+        said = adoption(
+            table,
+            key=key,
+            status=status,
+            states=states,
+            order_by=order_by,
+            priority=priority,
+            started_at=started_at,
+            finished_at=finished_at,
+            worker=worker,
+            error=error,
+            attempts=attempts,
+            where=where,
+            output=output,
+            stuck_after=stuck_after,
+            batch=batch,
+            poll=poll,
+            max_attempts=max_attempts,
+        )
+        if said.name in self.adopted or said.name in self.tasks:
+            raise DuplicateTask(said.name)
+        options = {"retry": retry, "retry_on": retry_on, "timeout": timeout, "on_failure": on_failure}
+        self.adopted[said.name] = Adopted(said, self._know, options)
+        return self.adopted[said.name]
+
+    def _know(self, declared: Declared) -> None:
+        for name in (declared.name, *declared.aliases):
+            if name in self.tasks:
+                raise DuplicateTask(name)
+        self.tasks |= dict.fromkeys((declared.name, *declared.aliases), declared)
+
     def _declare(
         self, function: Callable[..., Any], kind: type[Declared] = Declared, /, **options: Any
     ) -> Task[Any, Any]:
         own = {option: options.pop(option) for option in DECLARED & options.keys()}
         declared = kind(function, options=Options().but(**options), max_payload=self.settings.max_payload, **own)
-        for name in (declared.name, *declared.aliases):
-            if name in self.tasks:
-                raise DuplicateTask(name)
-        self.tasks |= dict.fromkeys((declared.name, *declared.aliases), declared)
+        self._know(declared)
         return Task(self, declared)
 
     def migrate(self) -> list[str]:

@@ -3,7 +3,8 @@
 DibsError
 ├── ConfigError                 a setting or URL is wrong
 │   ├── UnknownScheme           a URL that is neither sqlite nor postgresql
-│   └── MissingDriver           an extra is not installed
+│   ├── MissingDriver           an extra is not installed
+│   └── NotAdoptable            a table is not what was said of it
 ├── InvalidJob (ValueError)     a job or an option that cannot be stored; nothing was written
 │   ├── InvalidPayload          not JSON, or not what the task's signature says
 │   │   └── PayloadTooLarge
@@ -70,6 +71,14 @@ class MissingDriver(ConfigError):
         self.package, self.extra = package, extra
         found = f"does not work here ({trouble})" if trouble else "is not installed"
         super().__init__(f"{package} {found}, and this URL needs it: pip install 'dibs[{extra}]'")
+
+
+class NotAdoptable(ConfigError):
+    """A table is not what was said of it when it was adopted."""
+
+    def __init__(self, table: str, problem: str) -> None:
+        self.table = table
+        super().__init__(f"{table[:200]} cannot be adopted: {problem}.".replace("..", "."))
 
 
 class InvalidJob(DibsError, ValueError):

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from dibs.errors import InvalidOption, InvalidPayload
-from dibs.job import MAX_TAGS, NewJob, checked_moment, checked_name, checked_number
+from dibs.job import MAX_TAGS, Claimed, NewJob, checked_moment, checked_name, checked_number
 from dibs.payload import MAX_BYTES, Signature, encode
 from dibs.retry import MAX_DELAY, Policy, policy
 
@@ -161,6 +161,10 @@ class Declared:
     def place(self) -> tuple[str, str]:
         """Where another process finds it: a module, and a name in that."""
         return self.function.__module__, self.function.__qualname__
+
+    def row_key(self, job: Claimed) -> Sequence[Any] | None:
+        """What names the row that a job stands for, if it stands for one."""
+        return None
 
     def limit(self, arguments: dict[str, Any]) -> float | None:
         """Seconds that a job with these arguments may take."""

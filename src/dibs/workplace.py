@@ -19,6 +19,8 @@ from dibs.job import checked_number, checked_queues
 from dibs.task import Declared
 
 if TYPE_CHECKING:
+    from dibs.adopted.source import Adopted
+    from dibs.operations.adopted import Source
     from dibs.worker.drain import DrainReport
     from dibs.worker.embedded import WorkerThread
     from dibs.worker.run import Middleware
@@ -35,6 +37,7 @@ class Workplace:
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self.engine, self.settings = engine, settings
         self.tasks: dict[str, Declared] = {}
+        self.adopted: dict[str, Adopted] = {}
         self._middleware: list[Middleware] = []
         self._thread: WorkerThread | None = None
 
@@ -155,7 +158,12 @@ class Workplace:
             queues=queues,
             middleware=self._middleware,
             limits=Limits(max_jobs, max_memory),
+            find=self.sources,
         )
+
+    async def sources(self) -> list[Source]:
+        """The adopted tables that have a function for their rows, as they are now."""
+        return [await each.asource(self.engine) for each in self.adopted.values() if each.processor is not None]
 
     def middleware(self, around: Middleware) -> Middleware:
         """Put a coroutine function around the run of every task: `async def around(job, run): return await run()`.
@@ -196,21 +204,22 @@ class Workplace:
     ) -> DrainReport:
         from dibs.worker.drain import Drain
 
-        drain = Drain(
-            self.engine,
-            self.tasks,
-            lease=self.settings.lease,
-            beat=self.settings.beat,
-            concurrency=self.settings.concurrency
-            if concurrency is None
-            else int(checked_number("concurrency", concurrency, 1, 10_000)),
-            tells=self.settings.events,
-            limit=None if limit is None else int(checked_number("limit", limit, 0, MAX_LIMIT)),
-            deadline=None if deadline is None else checked_number("deadline", deadline, 0.001, 86400, whole=False),
-            queues=None if queues is None else checked_queues(queues),
-            middleware=self._middleware,
-        )
         try:
+            drain = Drain(
+                self.engine,
+                self.tasks,
+                lease=self.settings.lease,
+                beat=self.settings.beat,
+                concurrency=self.settings.concurrency
+                if concurrency is None
+                else int(checked_number("concurrency", concurrency, 1, 10_000)),
+                tells=self.settings.events,
+                limit=None if limit is None else int(checked_number("limit", limit, 0, MAX_LIMIT)),
+                deadline=None if deadline is None else checked_number("deadline", deadline, 0.001, 86400, whole=False),
+                queues=None if queues is None else checked_queues(queues),
+                middleware=self._middleware,
+                sources=await self.sources(),
+            )
             return await drain.run()
         finally:
             if close:

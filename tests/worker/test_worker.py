@@ -296,7 +296,7 @@ async def test_everything_works_though_every_hint_is_lost(app: Dibs, monkeypatch
     async def it() -> None: ...
 
     async with at_work(app) as worker:
-        await until(lambda: worker.dry)
+        await until(lambda: worker.feed.dry)
         for _ in range(3):
             await (await it.aenqueue()).ajoin(PATIENCE)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, TypeVar
 
-from dibs.operations.operation import Conversation, Operation, Queries, Row, Rows, Statement, Table
+from dibs.operations.operation import Compiled, Conversation, Operation, Queries, Row, Rows, Statement, Table
 
 T = TypeVar("T")
 
@@ -77,9 +77,10 @@ class Dialect(ABC):
         values = statement.values
         encoded: dict[str, Any] = {}
         rows: Rows = []
-        for name in self.given.get(statement.name, ()):
+        steps, given = self._known(statement)
+        for name in given:
             values[name] = []
-        for step in self.steps[statement.name]:
+        for step in steps:
             if step.each:
                 if values[step.each].rows:
                     yield step.sql, self.records(values[step.each])
@@ -94,6 +95,12 @@ class Dialect(ABC):
 
     def _own_steps(self, statement: Statement) -> Queries[Rows]:
         return self._steps(statement)
+
+    def _known(self, statement: Statement) -> tuple[Sequence[Step], Iterable[str]]:
+        """Its steps, and the lists that they hand each other."""
+        if isinstance(statement, Compiled):
+            return statement.steps, {step.gives for step in statement.steps if step.gives}
+        return self.steps[statement.name], self.given.get(statement.name, ())
 
 
 def _is_there(value: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from dibs.errors import InvalidOption
 from dibs.job import CODES, STATES, Claimed, JobId, JobState, Lease, WorkerId
 from dibs.lifecycle import SUCCESS, Change, Done
-from dibs.operations.operation import Conversation, Operation, Row, Statement, Table, operation
+from dibs.operations.operation import Conversation, Operation, Row, Rows, Statement, Table, operation
 from dibs.operations.rows import claimed_from_rows
 from dibs.payload import decode
 
@@ -39,6 +39,7 @@ class Settle(NamedTuple):
     change: Change
     days: int = RETENTION_DAYS
     attempt: int = 0  # for what is said if the change cannot be stored
+    key: Sequence[Any] | None = None  # of an adopted row that is to be written too
 
 
 class Want(NamedTuple):
@@ -68,6 +69,16 @@ class Turn(NamedTuple):
     culprits: frozenset[JobId] = frozenset()
     picked: int = 0
 
+    def became(self, job_id: JobId, change: Change) -> Change | None:
+        """What a settle in it came to; None when it was refused."""
+        if not (self.lost or self.before or self.culprits):  # most
+            return change
+        if job_id in self.lost:
+            return None
+        if job_id in self.culprits:
+            return Done(JobState.FAILED)
+        return Done(self.before[job_id]) if job_id in self.before else change
+
 
 @operation()
 def turn(want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str] = ()) -> Conversation[Turn]:
@@ -76,6 +87,12 @@ def turn(want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str
     A turn whose answer was lost is not simply repeated: its settles are sent again alone (found settled counts as done)
     and its claim is in doubt until the worker's next beat hands it back.
     """
+    rows = yield Statement("turn", **turn_values(want, settles, events))
+    return turn_from_rows(rows)
+
+
+def turn_values(want: Want | None, settles: Sequence[Settle], events: Sequence[str]) -> dict[str, Any]:
+    """What a turn says, by name."""
     if want is None:
         want = NOTHING
     elif not 0 < want.limit <= MAX_CLAIM:
@@ -83,7 +100,7 @@ def turn(want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str
     plain: list[Lease] = []
     special: list[Row] = []
     back: list[Row] = []
-    for lease, change, days, _attempt in sorted(settles, key=_lease):
+    for lease, change, days, _attempt, _key in sorted(settles, key=_lease):
         if change is SUCCESS and days == RETENTION_DAYS:
             plain.append(lease)
         elif isinstance(change, Done):
@@ -92,8 +109,7 @@ def turn(want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str
             back.append((*lease, int(change.way), change.delay, change.failure))
     claim_alone, plain_alone = not settles, want is NOTHING and not special and not back
     done = sorted([(*lease, *PLAIN) for lease in plain] + special, key=_lease_of_row) if special else plain
-    rows = yield Statement(
-        "turn",
+    return dict(
         worker=want.worker,
         claim=want.number,
         bits=getrandbits(RANDOM_BITS),
@@ -113,7 +129,6 @@ def turn(want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str
         plain_alone=plain_alone,
         whole=not claim_alone and not plain_alone,
     )
-    return _turn_from_rows(rows)
 
 
 @operation(atomic=True)
@@ -132,7 +147,8 @@ def settle(settles: Sequence[Settle], events: Sequence[str] = ()) -> Operation[T
     return turn(None, settles, events)
 
 
-def _turn_from_rows(rows: list[tuple[Any, ...]]) -> Turn:
+def turn_from_rows(rows: Rows) -> Turn:
+    """The head row, then what was claimed."""
     picked, *_, clock, paused, unsettled = rows[0]
     turn = Turn(claimed_from_rows(rows[1:]), clock, frozenset(decode(paused) or ()), picked=picked or len(rows) - 1)
     if unsettled is None:

@@ -34,6 +34,16 @@ class Statement:
         self.name, self.values = name, values
 
 
+class Compiled(Statement):
+    """A statement about somebody else's table, whose steps were compiled for it. It offers more than each step uses."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self, name: str, steps: Sequence[Any], /, **values: Any) -> None:
+        super().__init__(name, **values)
+        self.steps = steps
+
+
 class Table(NamedTuple):
     """Rows on their way in; what they lack at the end is null. `documents` names the columns that hold encoded JSON."""
 

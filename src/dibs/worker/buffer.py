@@ -65,6 +65,16 @@ class Buffer:
             return None  # few jobs come: first see whether those that were asked for fill the slots
         return self._to_hold(missing)
 
+    def wish_some(self, most: int) -> Wish | None:
+        """Some that begin at once, of a kind that is not held."""
+        limit = min(self.concurrency - self.running - self.kept - len(self.waiting), most)
+        if limit <= 0:
+            return None
+        self.kept += limit
+        suspects = 0 if self.suspects else 1
+        self.suspects += suspects
+        return Wish(limit, at_once=True, suspects=suspects)
+
     def came(self, wish: Wish, jobs: Sequence[Claimed], now: float) -> list[Claimed]:
         """What a wish brought; those that begin now. Others wait."""
         if wish.at_once:

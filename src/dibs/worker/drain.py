@@ -15,16 +15,19 @@ from typing import Any
 
 from dibs.context import CurrentJob
 from dibs.engines.engine import Engine
-from dibs.job import Claimed, JobState, Lease, WorkerId
+from dibs.job import Claimed, Lease, WorkerId
 from dibs.lifecycle import Back, Change, Committed, Done, Outcome, Released, Way, after
-from dibs.operations import claims, queues, workers
+from dibs.operations import adopted, claims, queues, workers
+from dibs.operations.adopted import Source
 from dibs.operations.claims import Settle, Turn
 from dibs.task import Declared
+from dibs.worker.feed import Feed
 from dibs.worker.heart import Heart, Pulse
 from dibs.worker.identity import enlist, new_name
 from dibs.worker.lane import Ask, Lane
 from dibs.worker.logs import JobLog
 from dibs.worker.progress import Progress
+from dibs.worker.rows import RowLane, mind
 from dibs.worker.run import Middleware, Runner
 from dibs.worker.running import Running
 from dibs.worker.stats import count
@@ -92,7 +95,9 @@ class Drain:
     report: DrainReport = field(default_factory=DrainReport)
     name: str = field(default_factory=new_name)
     running: dict[Lease, Running] = field(default_factory=dict)
-    settles: list[tuple[Claimed, Settle]] = field(default_factory=list)
+    sources: Sequence[Source] = ()
+    feeds: dict[str, Feed] = field(default_factory=dict)  # adopted tables by their names
+    feed: Feed = field(default_factory=Feed)  # the queues
     unknown: list[str] = field(default_factory=list)
     silent: list[tuple[WorkerId, Any]] = field(default_factory=list)
     second_look: float | None = None
@@ -100,6 +105,7 @@ class Drain:
     heart: Heart = field(init=False)
     tallies: Tallies = field(init=False)
     lane: Lane = field(init=False)
+    row_lanes: list[RowLane] = field(default_factory=list)
     threads: DaemonThreads = field(init=False)
     progress: Progress = field(init=False)
     runner: Runner = field(init=False)
@@ -111,11 +117,15 @@ class Drain:
     async def run(self) -> DrainReport:
         """Work until nothing is due, the limit is reached, or the deadline is near."""
         self.loop = asyncio.get_running_loop()
-        worker = await enlist(self.engine, self.name, lease=self.lease, beat=self.beat)
+        self.sources = [each for each in self.sources if self.queues is None or each.name in self.queues]
+        self.feeds = {source.name: Feed(source) for source in self.sources}
+        worker, *others = [
+            await enlist(self.engine, self.name, lease=self.lease, beat=self.beat) for _ in (None, *self.sources)
+        ]
         session = self.engine.session("lane")
         self.heart = Heart(
             self.engine,
-            [worker],
+            [worker, *others],
             lease=self.lease,
             beat=self.beat,
             held=self._held,
@@ -123,10 +133,18 @@ class Drain:
             asking=self._asking,
         )
         self.lane = Lane(self.engine, session, worker, self.heart.doubt, tells=self.tells)
+        self.row_lanes = [self._row_lane(row, source) for row, source in zip(others, self.sources, strict=True)]
         self.tallies = Tallies(self.engine)
         self.threads = DaemonThreads(self.concurrency, "dibs-job")
         self.progress = Progress(self.engine, self.loop)
-        self.runner = Runner(self.engine, self.name, self.threads, self.progress.tell, self.middleware)
+        self.runner = Runner(
+            self.engine,
+            self.name,
+            self.threads,
+            self.progress.tell,
+            self.middleware,
+            sources={source.name: source for source in self.sources},
+        )
         progress = self.loop.create_task(self.progress.run(), name="progress")
         self.heart.start()
         log.info("Worker started: %s", self.name)
@@ -136,8 +154,9 @@ class Drain:
                 pass
         finally:
             progress.cancel()
-            await self._end(worker)
-            await self.lane.aclose()
+            await self._end([worker, *others])
+            for lane in (self.lane, *self.row_lanes):
+                await lane.aclose()
         self.report.seconds = time.monotonic() - self.began
         log.info("Worker stopped: %s: %s", self.name, self.report)
         return self.report
@@ -145,7 +164,13 @@ class Drain:
     async def _begin(self) -> None:
         self.silent = await self.engine.arun(workers.silent(SILENT_LEASES))
         self.second_look = time.monotonic() + SECOND_LOOK if self.silent else None
-        self.report.available = await self.engine.arun(claims.available(await self._queues(), COUNTED))
+        self.report.available = await self.engine.arun(claims.available(await self._every_queue(), COUNTED))
+        for source in self.sources:
+            await mind(self.engine, source)
+            self.report.available += (await self.engine.arun(adopted.counted(source, COUNTED)))[0]
+
+    def _row_lane(self, row: WorkerId, source: Source) -> RowLane:
+        return RowLane.open(self.engine, row, self.heart.doubt, source, self.name, tells=self.tells)
 
     async def _step(self) -> bool:
         """One turn and what follows from it; False when there is nothing left to do."""
@@ -154,14 +179,24 @@ class Drain:
             self._cancel_all()
         await self._look_again()
         room = self._room()
-        if room or self.settles:
-            turn = await self._turn(room)
-            if turn.claimed:
-                return True
+        if await self._turns():
+            return True
         if self.running:
             await self._wait_for_one()
             return not self._over()
-        return not self.settles and await self._wait_for_due(room)
+        return not self._unsaid() and await self._wait_for_due(room)
+
+    def _unsaid(self) -> bool:
+        return any(feed.settles for feed in (self.feed, *self.feeds.values()))
+
+    async def _turns(self, *, claiming: bool = True) -> int:
+        """One on each lane that has something to do; how many jobs they took."""
+        claimed = 0
+        for lane, feed in zip((self.lane, *self.row_lanes), (self.feed, *self.feeds.values()), strict=True):
+            room = self._room() if claiming else 0
+            if room or feed.settles:
+                claimed += len((await self._turn(lane, feed, room)).claimed)
+        return claimed
 
     def _room(self) -> int:
         """How many jobs may start now."""
@@ -170,14 +205,15 @@ class Drain:
         left = self.concurrency if self.limit is None else self.limit - self.report.claimed
         return max(0, min(self.concurrency - len(self.running), left))
 
-    async def _turn(self, room: int) -> Turn:
+    async def _turn(self, lane: Lane, feed: Feed, room: int) -> Turn:
         ask = None
         if room:
             suspects = 0 if any(each.job.suspect for each in self.running.values()) else 1
-            ask = Ask(await self._queues(), room, suspects, unknown=tuple(self.unknown))
-        settles = self.settles
-        turn = await self.lane.turn(ask, [settle for _, settle in settles])  # raises: they are kept for the end
-        self.settles = []
+            limit = min(room, feed.source.batch) if feed.source else room
+            ask = Ask(await self._queues(), limit, suspects, unknown=tuple(self.unknown))
+        settles = feed.settles
+        turn = await lane.turn(ask, [settle for _, settle in settles])  # raises: they are kept for the end
+        feed.settles = []
         for job, settle in settles:
             self._count(job, settle.change, turn)
         for job in turn.claimed:
@@ -189,7 +225,7 @@ class Drain:
         task = self.tasks.get(job.type)
         if task is None:
             self.unknown.append(job.type)
-            self.settles.append((job, Settle(job.lease, Back(Way.RELEASE))))
+            self.feed.settles.append((job, Settle(job.lease, Back(Way.RELEASE))))
             return
         self.report.claimed += 1
         each = Running(job, task, self.runner.context(task, job), time.monotonic())
@@ -214,18 +250,17 @@ class Drain:
                 self._tally(each.job, change)
             else:
                 change = after(each.job, outcome, each.task.retry, has_hook=each.task.on_failure is not None)
-                self.settles.append((each.job, Settle(each.job.lease, change, each.task.keep, each.job.attempts)))
+                key = each.task.row_key(each.job)
+                settle = Settle(each.job.lease, change, each.task.keep, each.job.attempts, key)
+                self.feeds.get(each.job.type, self.feed).settles.append((each.job, settle))
             self.log.ended(each.job.id, change, time.monotonic() - each.began)
 
     def _count(self, job: Claimed, change: Change, turn: Turn) -> None:
-        if job.id in turn.lost:
+        became = turn.became(job.id, change)
+        if became is None:
             self.report.refused += 1
-            return
-        if job.id in turn.culprits:
-            change = Done(JobState.FAILED)
-        elif job.id in turn.before:
-            change = Done(turn.before[job.id])
-        self._tally(job, change)
+        else:
+            self._tally(job, became)
 
     def _tally(self, job: Claimed, change: Change) -> None:
         count(self.report, change)
@@ -260,25 +295,30 @@ class Drain:
         if self.heart.in_doubt:  # the next beat hands something back
             await asyncio.sleep(min(PAUSE, self.beat))
             return True
-        due = await self.engine.arun(claims.next_due(await self._queues()))
+        due = await self.engine.arun(claims.next_due(await self._every_queue()))
         self.misses += due == 0.0
         if self.second_look is not None:
             due = min(SOON if due is None else due, max(0.0, self.second_look - time.monotonic()))
         elif due is None or due > SOON or self.misses >= MISSES:
             return False
-        self.lane.ladders.forget()
+        for lane in (self.lane, *self.row_lanes):
+            lane.ladders.forget()
         await asyncio.sleep(max(due, 0.01))
         return True
 
     async def _queues(self) -> Sequence[str]:
-        """The queues asked for, else every queue, declared or found."""
+        """The queues asked for, else every queue, declared or found. Adopted tables have lanes of their own."""
         if self.queues is not None:
-            return self.queues
+            return [name for name in self.queues if name not in self.feeds]
         if not self.names or time.monotonic() - self.named_at > SECOND_LOOK:
             found = await self.engine.arun(queues.names())
             declared = [task.options.queue for task in self.tasks.values()]
-            self.names, self.named_at = list(dict.fromkeys([*declared, *found])), time.monotonic()
+            self.names = [name for name in dict.fromkeys([*declared, *found]) if name not in self.feeds]
+            self.named_at = time.monotonic()
         return self.names
+
+    async def _every_queue(self) -> list[str]:
+        return [*await self._queues(), *self.feeds]
 
     def _stop_at(self) -> float:
         assert self.deadline is not None
@@ -300,14 +340,15 @@ class Drain:
         return [each.job.lease for each in list(self.running.values())]
 
     def _asking(self) -> list[WorkerId]:
-        return [self.lane.worker] if self.lane.has_asked() or self._room() else []
+        lanes = (self.lane, *self.row_lanes)
+        return [lane.worker for lane in lanes if lane.has_asked() or self._room()]
 
     def _tell(self, pulse: Pulse) -> None:
         """From the heart's thread: stop what is no longer ours."""
         if pulse.beat is not None:
-            for row, index in pulse.beat.alive.items():
-                if row == self.lane.worker:
-                    self.lane.ladders.share(index, pulse.beat.claimers)
+            for lane in (self.lane, *self.row_lanes):
+                if lane.worker in pulse.beat.alive:
+                    lane.ladders.share(pulse.beat.alive[lane.worker], pulse.beat.claimers)
             if pulse.beat.lost:
                 self.loop.call_soon_threadsafe(self._drop, pulse.beat.lost)
         elif self.heart.expired:
@@ -319,7 +360,7 @@ class Drain:
                 each.current.cancelled = True
                 each.future.cancel()
 
-    async def _end(self, worker: WorkerId) -> None:
+    async def _end(self, rows: Sequence[WorkerId]) -> None:
         """Settle what is left, hand back what still runs, take our row away."""
         self._cancel_all()
         self.runner.close()
@@ -327,9 +368,8 @@ class Drain:
             await asyncio.wait([each.future for each in self.running.values()], timeout=PAUSE)
         self._collect()
         try:
-            if self.settles:
-                await self._turn(0)
+            await self._turns(claiming=False)
             await self.tallies.run_once()
-            await self.engine.arun(workers.leave([worker]))
+            await self.engine.arun(workers.leave(rows))
         finally:
             await asyncio.to_thread(self.heart.stop)

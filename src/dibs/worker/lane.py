@@ -21,6 +21,7 @@ from dibs.ladder import START, Key, Ladders, Place, Read, ranges
 from dibs.lifecycle import Done, failure
 from dibs.operations import claims, jobs
 from dibs.operations.claims import CLAIM_BITS, Settle, Turn, Want
+from dibs.operations.operation import Operation
 from dibs.payload import encode
 
 log = logging.getLogger("dibs")
@@ -67,12 +68,12 @@ class Lane:
             told = self._to_tell(changing)
             asked_at = time.time()
             try:
-                turn = await self.session.arun(claims.turn(want, settles, claims.events_payload(told)))
+                turn = await self.session.arun(self._converse(want, settles, claims.events_payload(told)))
                 self._learn(want, turn, asked_at)
                 self.note([] if told else changing)
                 return turn
             except (Conflict, Unreachable) as error:
-                patience = patience or Patience(claims.settle(()), self.engine.deadline, reached=self.engine.reached)
+                patience = patience or Patience(self._converse(None), self.engine.deadline, reached=self.engine.reached)
                 self._untold(told, changing)
                 await sleep(patience.pause(error))
             except ConnectionLost:
@@ -80,7 +81,7 @@ class Lane:
                 self.ladders.forget()
                 if want:
                     self.doubt(self.worker, want.number)
-                turn = await self.engine.arun(claims.settle(settles))
+                turn = await self.engine.arun(self._converse(None, settles))
                 self.note(changing)
                 return turn
             except Refused as error:
@@ -118,10 +119,18 @@ class Lane:
         asked, self.asked = self.asked, False
         return asked
 
+    def _converse(
+        self, want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str] = ()
+    ) -> Operation[Turn]:
+        return claims.turn(want, settles, events)
+
+    def _ranges(self, ask: Ask) -> Sequence[Key]:
+        return ranges(tuple(ask.queues), last=ask.at_once, coin=bool(getrandbits(1)))
+
     def _want(self, ask: Ask) -> Want:
         self.asked = True
         self.number = (self.number + 1) % (1 << CLAIM_BITS)
-        keys = ranges(tuple(ask.queues), last=ask.at_once, coin=bool(getrandbits(1)))
+        keys = self._ranges(ask)
         if self.engine.can.cursor:
             asked = self.ladders.ask(keys, time.time() + self.ahead)
         else:
@@ -165,10 +174,10 @@ class Lane:
         culprits: set[JobId] = set()
         for settle in settles:
             try:
-                answers.append(await self.engine.arun(claims.settle([settle])))
+                answers.append(await self.engine.arun(self._converse(None, [settle])))
             except Refused as refused:
                 culprits.add(settle.lease.job_id)
-                answers.append(await self.engine.arun(claims.settle([_culprit(settle, refused)])))
+                answers.append(await self.engine.arun(self._converse(None, [_culprit(settle, refused)])))
         if not answers:
             raise error
         lost = frozenset().union(*(answer.lost for answer in answers))

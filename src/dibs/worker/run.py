@@ -8,7 +8,7 @@ import logging
 import os
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,7 +33,10 @@ from dibs.lifecycle import (
     failure,
     hook_is_spent,
 )
-from dibs.operations import jobs
+from dibs.operations import adopted, claims, jobs
+from dibs.operations.adopted import Source
+from dibs.operations.claims import Settle, Turn
+from dibs.operations.operation import Operation
 from dibs.payload import decode, encode
 from dibs.retry import Permanent, RetryAfter, bounded, exponential
 from dibs.task import AlreadyDone, Declared
@@ -63,6 +66,7 @@ class Runner:
     middleware: Sequence[Middleware] = field(default_factory=tuple)
     processes: Processes = field(default_factory=Processes)
     process_id: int = field(default_factory=os.getpid)
+    sources: Mapping[str, Source] = field(default_factory=dict)
 
     def close(self) -> None:
         """No more jobs: threads and processes end when what they run has ended or was stopped."""
@@ -73,9 +77,16 @@ class Runner:
         """What the task's code sees of its job."""
 
         def begin(current: CurrentJob, session: Any) -> JobTransaction:
-            return JobTransaction(self.engine, current, lambda: _success(task, current.result), task.keep, session)
+            return JobTransaction(
+                self.engine, current, lambda: self._settle(task, job, _success(task, current.result)), session
+            )
 
         return CurrentJob(job, self.worker, self.tell, begin)
+
+    def _settle(self, task: Declared, job: Claimed, change: Done) -> Operation[Turn]:
+        settles = [Settle(job.lease, change, task.keep, job.attempts, task.row_key(job))]
+        source = self.sources.get(job.type)
+        return claims.settle(settles) if source is None else adopted.settle(source, settles)
 
     async def run(self, task: Declared, job: Claimed, current: CurrentJob) -> Outcome | Committed:
         """The outcome of one attempt. Cancelled from outside, it was handed back: the attempt is not used."""
@@ -188,7 +199,7 @@ class Runner:
             said = f"{failed.error}. Its on_failure hook was tried {HOOK_TRIES} times, and given up"
             return Finished("given up", encode(failure(job.attempts, said, worker=self.worker)))
         enter(current)
-        transaction = JobTransaction(self.engine, current, lambda: Done(JobState.FAILED), task.keep, None)
+        transaction = JobTransaction(self.engine, current, lambda: self._settle(task, job, Done(JobState.FAILED)))
         if inspect.iscoroutinefunction(task.on_failure):
             async with transaction as connection:
                 await task.on_failure(failed, connection)

@@ -15,17 +15,17 @@ from dibs.context import CurrentJob
 from dibs.engines.engine import AsyncOpen, Engine, Open
 from dibs.engines.joined import ajoin, join
 from dibs.errors import ConfigError, LeaseLost
-from dibs.lifecycle import Done
-from dibs.operations import claims
-from dibs.operations.claims import Settle, Turn
+from dibs.operations.claims import Turn
 from dibs.operations.operation import Operation
 
 
 class JobTransaction:
-    """`with` and `async with`. `change` is asked for at the end of the body, when the result is known."""
+    """`with` and `async with`. `settle` is asked for at the end of the body, when the result is known."""
 
-    def __init__(self, engine: Engine, job: CurrentJob, change: Callable[[], Done], days: int, session: Any) -> None:
-        self.engine, self.job, self.change, self.days, self.session = engine, job, change, days, session
+    def __init__(
+        self, engine: Engine, job: CurrentJob, settle: Callable[[], Operation[Turn]], session: Any = None
+    ) -> None:
+        self.engine, self.job, self.settle, self.session = engine, job, settle, session
         self.stack, self.astack = ExitStack(), AsyncExitStack()
         self.open: Open
         self.aopen: AsyncOpen
@@ -42,7 +42,7 @@ class JobTransaction:
     ) -> None:
         with self.stack:
             if error is None:
-                self._fenced(self.open.run(self._settle()))
+                self._fenced(self.open.run(self.settle()))
                 self.open.commit()
                 self.job.settled = True
             else:
@@ -60,7 +60,7 @@ class JobTransaction:
     ) -> None:
         async with self.astack:
             if error is None:
-                self._fenced(await self.aopen.run(self._settle()))
+                self._fenced(await self.aopen.run(self.settle()))
                 await self.aopen.commit()
                 self.job.settled = True
             else:
@@ -70,9 +70,6 @@ class JobTransaction:
         if self.job.began:
             raise ConfigError("transaction() can be used once in an attempt: its commit makes the job final.")
         self.job.began = True
-
-    def _settle(self) -> Operation[Turn]:
-        return claims.settle([Settle(self.job.lease, self.change(), self.days)])
 
     def _fenced(self, turn: Turn) -> None:
         if turn.lost or turn.before:

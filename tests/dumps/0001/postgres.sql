@@ -173,11 +173,11 @@ begin
       from gone where outcome = 3),
     buried as (
       insert into "dibs".dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
-        attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error)
+        attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error, row_key)
       select id, run_at, created_at, claimed_at, statement_timestamp(), worker, token, version + 1, rank, outcome,
         attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress,
         "dibs".with_failure(failures, failure::jsonb || jsonb_build_object(
-          'started_at', extract(epoch from claimed_at), 'finished_at', extract(epoch from statement_timestamp()))), hook_error
+          'started_at', extract(epoch from claimed_at), 'finished_at', extract(epoch from statement_timestamp()))), hook_error, row_key
       from gone where outcome <> 3)
     select coalesce(array_agg(id), '{}'), array_agg(id) filter (where unique_key is not null),
       array_agg(type) filter (where unique_key is not null), array_agg(unique_key) filter (where unique_key is not null),
@@ -285,7 +285,8 @@ CREATE TABLE dibs.dead (
     tags jsonb,
     progress jsonb,
     failures jsonb,
-    hook_error text
+    hook_error text,
+    row_key text COLLATE pg_catalog."C"
 );
 CREATE TABLE dibs.history (
     id bigint NOT NULL,
@@ -340,7 +341,8 @@ CREATE TABLE dibs.jobs (
     payload jsonb,
     tags jsonb,
     progress jsonb,
-    failures jsonb
+    failures jsonb,
+    row_key text COLLATE pg_catalog."C"
 )
 WITH (fillfactor='35', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='50000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
 CREATE FUNCTION dibs.unsettled_1(_jobs bigint[], _tokens bigint[], _settled bigint[]) RETURNS jsonb
@@ -782,30 +784,30 @@ ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261124 FOR VALUES 
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261125 FOR VALUES FROM ('2026-11-25') TO ('2026-11-26');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261126 FOR VALUES FROM ('2026-11-26') TO ('2026-11-27');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_rest DEFAULT;
-INSERT INTO dibs.dead VALUES (9, '2026-11-16 21:51:08.183851+05:45', '2026-11-16 21:51:08.181199+05:45', '2026-11-16 21:51:08.186235+05:45', '2026-11-16 21:51:08.187191+05:45', 620328407017717764, 4775155, 4, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794845168.182775, "finished_at": 1794845168.183851}, {"error": "second", "attempt": 2, "started_at": 1794845168.186235, "finished_at": 1794845168.187191}]', NULL);
-INSERT INTO dibs.dead VALUES (10, '2026-11-16 21:51:08.188382+05:45', '2026-11-16 21:51:08.188382+05:45', NULL, '2026-11-16 21:51:08.189987+05:45', NULL, NULL, 1, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.history_20261123 VALUES (7, '2026-11-16 21:51:08.165655+05:45', '2026-11-16 21:51:08.165655+05:45', '2026-11-16 21:51:08.167127+05:45', '2026-11-16 21:51:08.173572+05:45', '2026-11-23', 620328407017717761, 1200341, 3, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}');
-INSERT INTO dibs.history_20261123 VALUES (8, '2026-11-16 21:51:08.17654+05:45', '2026-11-16 21:51:08.17654+05:45', '2026-11-16 21:51:08.177881+05:45', '2026-11-16 21:51:08.17887+05:45', '2026-11-23', 620328407017717762, 3082241, 2, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (1, '2026-11-16 21:51:08.156304+05:45', '2026-11-16 21:51:08.156304+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL);
-INSERT INTO dibs.jobs VALUES (2, '2026-11-16 21:51:08.157654+05:45', '2026-11-16 21:51:08.157654+05:45', NULL, NULL, NULL, 0, 0, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-16 21:51:08.158434+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (4, '2026-11-16 21:51:08.158884+05:45', '2026-11-16 21:51:08.158884+05:45', NULL, NULL, NULL, 0, 14, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (5, '2026-11-16 21:51:08.161725+05:45', '2026-11-16 21:51:08.161725+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (6, '2026-11-16 21:51:08.164235+05:45', '2026-11-16 21:51:08.164235+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (15, '2026-11-16 21:51:08.447535+05:45', '2026-11-16 21:51:08.201777+05:45', '2026-11-16 21:51:08.203045+05:45', NULL, NULL, 2, 24, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-d06eb6", "attempt": 1, "started_at": 1794845168.203045, "finished_at": 1794845168.204611}]');
-INSERT INTO dibs.jobs VALUES (11, '2026-11-16 21:52:08.192941+05:45', '2026-11-16 21:51:08.191272+05:45', '2026-11-16 21:51:08.19198+05:45', NULL, 6076998, 2, 4, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794845168.191980, "finished_at": 1794845168.192941}]');
-INSERT INTO dibs.jobs VALUES (16, '2026-11-16 21:51:08.846703+05:45', '2026-11-16 21:51:08.202179+05:45', '2026-11-16 21:51:08.203045+05:45', NULL, NULL, 2, 24, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-d06eb6", "attempt": 1, "started_at": 1794845168.203045, "finished_at": 1794845168.204611}]');
-INSERT INTO dibs.jobs VALUES (12, '2026-11-16 21:51:08.195102+05:45', '2026-11-16 21:51:08.193606+05:45', '2026-11-16 21:51:08.194255+05:45', NULL, 6678076, 2, 14, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794845168.194255, "finished_at": 1794845168.195102}]');
-INSERT INTO dibs.jobs VALUES (13, '2026-11-16 21:51:08.197195+05:45', '2026-11-16 21:51:08.195737+05:45', '2026-11-16 21:51:08.196421+05:45', NULL, 8063225, 2, 4, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (17, '2026-11-16 21:51:08.207651+05:45', '2026-11-16 21:51:08.207651+05:45', '2026-11-16 21:51:08.208189+05:45', 620328407017717769, 12565039, 1, 4, true, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (14, '2026-11-16 21:51:08.197837+05:45', '2026-11-16 21:51:08.197837+05:45', '2026-11-16 21:51:08.19855+05:45', NULL, 9407842, 2, 4, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL);
-INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-16 21:51:08.142733+05:45');
+INSERT INTO dibs.dead VALUES (9, '2026-11-17 00:34:02.610651+05:45', '2026-11-17 00:34:02.608398+05:45', '2026-11-17 00:34:02.612738+05:45', '2026-11-17 00:34:02.613546+05:45', 4232821855458689028, 4698126, 4, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794854942.609786, "finished_at": 1794854942.610651}, {"error": "second", "attempt": 2, "started_at": 1794854942.612738, "finished_at": 1794854942.613546}]', NULL, NULL);
+INSERT INTO dibs.dead VALUES (10, '2026-11-17 00:34:02.614591+05:45', '2026-11-17 00:34:02.614591+05:45', NULL, '2026-11-17 00:34:02.616176+05:45', NULL, NULL, 1, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.history_20261123 VALUES (7, '2026-11-17 00:34:02.587664+05:45', '2026-11-17 00:34:02.587664+05:45', '2026-11-17 00:34:02.589243+05:45', '2026-11-17 00:34:02.599423+05:45', '2026-11-23', 4232821855458689025, 2039308, 3, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}');
+INSERT INTO dibs.history_20261123 VALUES (8, '2026-11-17 00:34:02.603867+05:45', '2026-11-17 00:34:02.603867+05:45', '2026-11-17 00:34:02.605444+05:45', '2026-11-17 00:34:02.606345+05:45', '2026-11-23', 4232821855458689026, 3112736, 2, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (1, '2026-11-17 00:34:02.577693+05:45', '2026-11-17 00:34:02.577693+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (2, '2026-11-17 00:34:02.579267+05:45', '2026-11-17 00:34:02.579267+05:45', NULL, NULL, NULL, 0, 0, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-17 00:34:02.580198+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (4, '2026-11-17 00:34:02.580675+05:45', '2026-11-17 00:34:02.580675+05:45', NULL, NULL, NULL, 0, 14, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (5, '2026-11-17 00:34:02.583826+05:45', '2026-11-17 00:34:02.583826+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (6, '2026-11-17 00:34:02.585697+05:45', '2026-11-17 00:34:02.585697+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (15, '2026-11-17 00:34:02.691408+05:45', '2026-11-17 00:34:02.625954+05:45', '2026-11-17 00:34:02.627158+05:45', NULL, NULL, 2, 24, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-8385a6", "attempt": 1, "started_at": 1794854942.627158, "finished_at": 1794854942.628574}]', NULL);
+INSERT INTO dibs.jobs VALUES (11, '2026-11-17 00:35:02.619078+05:45', '2026-11-17 00:34:02.61741+05:45', '2026-11-17 00:34:02.618112+05:45', NULL, 5944214, 2, 4, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794854942.618112, "finished_at": 1794854942.619078}]', NULL);
+INSERT INTO dibs.jobs VALUES (16, '2026-11-17 00:34:03.389207+05:45', '2026-11-17 00:34:02.62636+05:45', '2026-11-17 00:34:02.627158+05:45', NULL, NULL, 2, 24, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-8385a6", "attempt": 1, "started_at": 1794854942.627158, "finished_at": 1794854942.628574}]', NULL);
+INSERT INTO dibs.jobs VALUES (12, '2026-11-17 00:34:02.621048+05:45', '2026-11-17 00:34:02.619693+05:45', '2026-11-17 00:34:02.620205+05:45', NULL, 6541849, 2, 14, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794854942.620205, "finished_at": 1794854942.621048}]', NULL);
+INSERT INTO dibs.jobs VALUES (13, '2026-11-17 00:34:02.622705+05:45', '2026-11-17 00:34:02.621577+05:45', '2026-11-17 00:34:02.622052+05:45', NULL, 8006151, 2, 4, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (17, '2026-11-17 00:34:02.632303+05:45', '2026-11-17 00:34:02.632303+05:45', '2026-11-17 00:34:02.632877+05:45', 4232821855458689033, 12432533, 1, 4, true, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (14, '2026-11-17 00:34:02.623434+05:45', '2026-11-17 00:34:02.623434+05:45', '2026-11-17 00:34:02.624049+05:45', NULL, 8525371, 2, 4, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-17 00:34:02.565492+05:45');
 INSERT INTO dibs.queues VALUES ('paused', true);
 INSERT INTO dibs.unique_keys VALUES ('task', 'held', 5, NULL);
-INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-23 21:51:08.17887+05:45');
-INSERT INTO dibs.worker_names VALUES (591591269510, 'worker-0bacfb', '2026-11-16 21:51:08.154366+05:45');
-INSERT INTO dibs.worker_names VALUES (3481234413507, 'worker-d06eb6', '2026-11-16 21:51:08.201324+05:45');
-INSERT INTO dibs.workers VALUES (591591269510, 'worker-0bacfb', 15, 3, '2026-11-16 21:51:08.154176+05:45', '2026-11-16 21:51:08.154176+05:45', '2026-11-16 21:51:08.154176+05:45', true, 0);
+INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-24 00:34:02.606345+05:45');
+INSERT INTO dibs.worker_names VALUES (4036733489474, 'worker-d50a59', '2026-11-17 00:34:02.575943+05:45');
+INSERT INTO dibs.worker_names VALUES (502420007420, 'worker-8385a6', '2026-11-17 00:34:02.62555+05:45');
+INSERT INTO dibs.workers VALUES (4036733489474, 'worker-d50a59', 15, 3, '2026-11-17 00:34:02.575767+05:45', '2026-11-17 00:34:02.575767+05:45', '2026-11-17 00:34:02.575767+05:45', true, 0);
 SELECT pg_catalog.setval('dibs.job_id', 17, true);
 SELECT pg_catalog.setval('dibs.token', 11, true);
 ALTER TABLE ONLY dibs.dead
@@ -846,6 +848,7 @@ CREATE INDEX history_20261125_id_idx ON dibs.history_20261125 USING btree (id);
 CREATE INDEX history_20261126_id_idx ON dibs.history_20261126 USING btree (id);
 CREATE INDEX history_rest_id_idx ON dibs.history_rest USING btree (id);
 CREATE INDEX requests_at_idx ON dibs.requests USING btree (at);
+CREATE UNIQUE INDEX row_lease ON dibs.jobs USING btree (type, row_key) WHERE (row_key IS NOT NULL);
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261116_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261117_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261118_id_idx;

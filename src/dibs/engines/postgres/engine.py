@@ -30,6 +30,11 @@ C = TypeVar("C", PatientConnection, PatientAsyncConnection)
 
 # A turn needs a fresh snapshot for each statement; compiling a look-up takes longer than running it.
 SETTINGS = "set default_transaction_isolation to 'read committed'; set jit = off"
+# Rows of other people's tables are found by their keys and in their order, whatever an old count of them makes likely.
+ROW_SETTINGS = (
+    "; set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; set enable_mergejoin = off"
+    "; set plan_cache_mode = force_generic_plan"
+)
 IDLE = 8  # connections kept for reuse
 DIRECT = Capabilities(push_wakeups=True, listens=True, notifies=True, cursor=True)
 POOLED = Capabilities(push_wakeups=False, listens=False, notifies=True, cursor=True, prepared=False)
@@ -74,7 +79,7 @@ class PostgresEngine(Engine):
 
     def session(self, purpose: str) -> Session:
         """A connection of its own."""
-        return PostgresSession(self)
+        return PostgresSession(self, ROW_SETTINGS if purpose == "rows" else "")
 
     @contextmanager
     def connection(self) -> Iterator[PatientConnection]:
@@ -128,7 +133,7 @@ class PostgresEngine(Engine):
         raw.prepare_threshold = None if self.pooled else 0
         return raw
 
-    async def aconnect(self) -> PatientAsyncConnection:
+    async def aconnect(self, more: str = "") -> PatientAsyncConnection:
         """The same for async code."""
         raw = await self.server.aconnect(pooled=bool(self.pooled), patience=self.deadline)
         try:
@@ -136,7 +141,7 @@ class PostgresEngine(Engine):
                 cursor = await raw.execute(self._question(), prepare=False)
                 self._check(raw.info.backend_pid, await cursor.fetchall())
             if not self.pooled:
-                await raw.execute(SETTINGS, prepare=False)
+                await raw.execute(SETTINGS + more, prepare=False)
         except BaseException as error:
             await raw.close()
             if isinstance(error, psycopg.Error):
@@ -294,14 +299,14 @@ class PostgresEngine(Engine):
 class PostgresSession(Session):
     """One connection, opened on first use, and again after it was lost."""
 
-    def __init__(self, engine: PostgresEngine) -> None:
-        self.engine = engine
+    def __init__(self, engine: PostgresEngine, settings: str = "") -> None:
+        self.engine, self.settings = engine, settings
         self.raw: PatientAsyncConnection | None = None
 
     async def arun(self, operation: Operation[T]) -> T:
         """Carry an operation, once."""
         if self.raw is None:
-            self.raw = await self.engine.aconnect()
+            self.raw = await self.engine.aconnect(self.settings)
         try:
             return await acarry(self.raw, self.engine.dialect, operation, self.engine.server.where)
         finally:

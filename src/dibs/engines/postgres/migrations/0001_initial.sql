@@ -29,7 +29,8 @@ create table dibs.jobs (
   payload jsonb,
   tags jsonb,
   progress jsonb,
-  failures jsonb
+  failures jsonb,
+  row_key text collate "C"                      -- of the row that it stands for, in an adopted table named like its type
 ) with (
   fillfactor = 35,     -- room on the page for every claim, and for a fifth to fail and be claimed again: all claims are HOT
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
@@ -40,6 +41,8 @@ create table dibs.jobs (
 -- only where a statement names the queue; so nobody who looks for an id is given this index for it. (Analyzed while empty,
 -- all indexes look equally small, and it would read the whole of this one for each id.)
 create index claim_order on dibs.jobs (queue, rank, run_at, id) where queue is not null;
+-- A row of an adopted table has one job at most: this is the lease of that row.
+create unique index row_lease on dibs.jobs (type, row_key) where row_key is not null;
 
 create table dibs.history (
   id bigint not null, run_at timestamptz not null, created_at timestamptz not null, claimed_at timestamptz,
@@ -58,7 +61,7 @@ create table dibs.dead (
   worker bigint, token bigint, version int not null, rank smallint not null, state smallint not null,
   attempts smallint not null, max_attempts smallint not null, crashes smallint not null,
   queue text collate "C" not null, type text collate "C" not null, unique_key text collate "C", unique_for float8,
-  payload jsonb, tags jsonb, progress jsonb, failures jsonb, hook_error text
+  payload jsonb, tags jsonb, progress jsonb, failures jsonb, hook_error text, row_key text collate "C"
 );
 create index dead_queue on dibs.dead (queue, state);
 
@@ -159,11 +162,11 @@ begin
       from gone where outcome = 3),
     buried as (
       insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
-        attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error)
+        attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error, row_key)
       select id, run_at, created_at, claimed_at, statement_timestamp(), worker, token, version + 1, rank, outcome,
         attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress,
         dibs.with_failure(failures, failure::jsonb || jsonb_build_object(
-          'started_at', extract(epoch from claimed_at), 'finished_at', extract(epoch from statement_timestamp()))), hook_error
+          'started_at', extract(epoch from claimed_at), 'finished_at', extract(epoch from statement_timestamp()))), hook_error, row_key
       from gone where outcome <> 3)
     select coalesce(array_agg(id), '{}'), array_agg(id) filter (where unique_key is not null),
       array_agg(type) filter (where unique_key is not null), array_agg(unique_key) filter (where unique_key is not null),

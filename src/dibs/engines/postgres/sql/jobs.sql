@@ -158,9 +158,9 @@ gone as (
   delete from dibs.jobs j using wanted w where j.id = any (array[w.id]) returning j.*),
 buried as (
   insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
-    attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures)
+    attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, row_key)
   select id, run_at, created_at, claimed_at, statement_timestamp(), worker, null, version + 1, rank, 5,
-    attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures from gone),
+    attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, row_key from gone),
 freed as materialized (
   select dibs.free_keys_1(array_agg(id), array_agg(type), array_agg(unique_key), array_agg(unique_for)) from gone where unique_key is not null),
 told as materialized (
@@ -175,6 +175,7 @@ select id from dibs.jobs where id = :id::bigint for update;
 
 -- name: retry
 -- Back from the dead, attempts and crashes anew, if the unique key can be had again: one of each key, its holder first.
+-- Of an adopted row that has another job by now, that one counts.
 with wanted as materialized (
   select * from dibs.dead where id = any (:ids::bigint[]) order by id for update),
 retaken as (
@@ -189,9 +190,10 @@ gone as (
   delete from dibs.dead d using wanted w
   where d.id = any (array[w.id]) and (w.unique_key is null or w.id in (select job from retaken)) returning d.*),
 back as (
-  insert into dibs.jobs (id, run_at, created_at, version, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures)
+  insert into dibs.jobs (id, run_at, created_at, version, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures, row_key)
   select id, statement_timestamp(), created_at, version + 1, rank % 10 + case when max_attempts = 1 then 10 else 0 end, 0, max_attempts, queue, type,
-    unique_key, unique_for, payload, tags, failures from gone
+    unique_key, unique_for, payload, tags, failures, row_key from gone
+  on conflict (type, row_key) where row_key is not null do nothing
   returning id, queue, rank, run_at),
 woken as materialized (
   select dibs.wake_1(queue, rank, min(run_at)) from back group by queue, rank),

@@ -29,10 +29,13 @@ create table dibs.jobs (
   payload text,
   tags text,
   progress text,
-  failures text
+  failures text,
+  row_key text                                  -- of the row that it stands for, in an adopted table named like its type
 );
 -- In the order of (queue, rank, run_at), then of the id, with which every index of SQLite ends.
 create index dibs.claim_order on dibs.jobs (queue, rank, run_at) where held = 0;
+-- A row of an adopted table has one job at most: this is the lease of that row.
+create unique index dibs.row_lease on dibs.jobs (type, row_key) where row_key is not null;
 
 create table dibs.history (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
@@ -49,7 +52,7 @@ create table dibs.dead (
   worker integer, token integer, version integer not null, rank integer not null, state integer not null,
   attempts integer not null, max_attempts integer not null, crashes integer not null,
   queue text not null, type text not null, unique_key text, unique_for real,
-  payload text, tags text, progress text, failures text, hook_error text
+  payload text, tags text, progress text, failures text, hook_error text, row_key text
 );
 create index dibs.dead_queue on dibs.dead (queue, state);
 

@@ -24,13 +24,13 @@ where not exists (
   select 1 from dibs.jobs j where j.id = cast(d.key as integer) and j.token = d.value and j.held = 1);
 -- when special
 insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
-  attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error)
+  attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error, row_key)
 select j.id, j.run_at, j.created_at, j.claimed_at, c.now, j.worker, j.token, j.version + 1, j.rank, d.state,
   j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.unique_for, j.payload, j.tags, j.progress,
   case when d.failure is null then j.failures else json_insert(
     case when json_array_length(j.failures) >= 10 then json_remove(j.failures, '$[0]') else coalesce(j.failures, '[]') end,
     '$[' || min(coalesce(json_array_length(j.failures), 0), 9) || ']',
-    json_set(d.failure, '$.started_at', j.claimed_at / 1e6, '$.finished_at', c.now / 1e6)) end, d.hook_error
+    json_set(d.failure, '$.started_at', j.claimed_at / 1e6, '$.finished_at', c.now / 1e6)) end, d.hook_error, j.row_key
 from dibs.clock c cross join temp.dibs_special d
 cross join dibs.jobs j on j.id = d.id and j.token = d.token and j.held = 1 where d.state <> 3;
 -- when leases

@@ -8,3 +8,6 @@ create temp table if not exists dibs_special (
 create temp table if not exists dibs_back (id integer primary key, token integer, way integer, delay real, failure text);
 create temp table if not exists dibs_listed (
   id integer primary key, number integer, worker text, type text, unique_key text, unique_for real);
+create temp table if not exists dibs_written (
+  job integer primary key, token integer, state integer, error text, attempts integer, key text, row_key text);
+create temp table if not exists dibs_rows (place integer primary key, job integer, key text, row_key text, attempts integer);

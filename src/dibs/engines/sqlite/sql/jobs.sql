@@ -134,9 +134,9 @@ insert into temp.dibs_listed (id, type, unique_key, unique_for)
 select j.id, j.type, j.unique_key, j.unique_for from json_each(:ids) i cross join dibs.jobs j on j.id = i.value where true
 on conflict do nothing;
 insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
-  attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures)
+  attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, row_key)
 select j.id, j.run_at, j.created_at, j.claimed_at, c.now, j.worker, ((coalesce(j.token, 0) >> 20) + 1) << 20 | (random() & 1048575), j.version + 1, j.rank, 5,
-  j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.unique_for, j.payload, j.tags, j.progress, j.failures
+  j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.unique_for, j.payload, j.tags, j.progress, j.failures, j.row_key
 from dibs.clock c cross join temp.dibs_listed l cross join dibs.jobs j on j.id = l.id;
 delete from dibs.unique_keys where (type, key, job) in (
   select type, unique_key, id from temp.dibs_listed where unique_key is not null and unique_for is null);
@@ -151,6 +151,7 @@ select id from dibs.jobs where id = :id;
 
 -- name: retry
 -- Back from the dead, attempts and crashes anew, if the unique key can be had again: one of each key, its holder first.
+-- Of an adopted row that has another job by now, that one counts.
 delete from temp.dibs_listed;
 insert into temp.dibs_listed (id, type, unique_key, number)
 select d.id, d.type, d.unique_key, d.unique_key is null from json_each(:ids) i cross join dibs.dead d on d.id = i.value where true
@@ -162,10 +163,11 @@ insert into dibs.unique_keys (type, key, job)
 select type, unique_key, id from temp.dibs_listed where unique_key is not null order by id
 on conflict do nothing;
 update temp.dibs_listed set number = 1 where (type, unique_key, id) in (select type, key, job from dibs.unique_keys);
-insert into dibs.jobs (id, run_at, created_at, token, version, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures)
+insert into dibs.jobs (id, run_at, created_at, token, version, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures, row_key)
 select d.id, c.now, d.created_at, ((coalesce(d.token, 0) >> 20) + 1) << 20, d.version + 1, d.rank % 10 + 10 * (d.max_attempts = 1), 0, d.max_attempts, d.queue,
-  d.type, d.unique_key, d.unique_for, d.payload, d.tags, d.failures
-from dibs.clock c cross join temp.dibs_listed l cross join dibs.dead d on d.id = l.id where l.number = 1;
+  d.type, d.unique_key, d.unique_for, d.payload, d.tags, d.failures, d.row_key
+from dibs.clock c cross join temp.dibs_listed l cross join dibs.dead d on d.id = l.id where l.number = 1
+on conflict (type, row_key) where row_key is not null do nothing;
 delete from dibs.dead where id in (select id from temp.dibs_listed where number = 1);
 select l.id, l.number, (select k.job from dibs.unique_keys k where k.type = l.type and k.key = l.unique_key)
 from temp.dibs_listed l order by l.id;

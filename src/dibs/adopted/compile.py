@@ -1,0 +1,35 @@
+"""From what a user says of a table, and what the database says of it, to the statements of a source."""
+
+from __future__ import annotations
+
+import re
+
+from dibs.adopted.inspect import Found
+from dibs.adopted.mapping import Adoption
+from dibs.adopted.postgres import PostgresTable
+from dibs.adopted.sqlite import SqliteTable
+from dibs.engines.dialect import Step
+from dibs.engines.engine import Engine
+from dibs.operations.adopted import Source
+
+PARAMETER = re.compile(r"(?<!%)%\((\w+)\)s")
+
+
+def compiled(adoption: Adoption, found: Found, engine: Engine) -> Source:
+    """The source, for this engine."""
+    dialect = engine.dialect
+    if engine.name == "sqlite":
+        steps = SqliteTable(adoption, found, dialect.own, dialect.steps["turn"]).statements()
+    else:
+        steps = {
+            name: [Step(text, uses=frozenset(PARAMETER.findall(text))) for text in texts]
+            for name, texts in PostgresTable(adoption, found, dialect.own).statements().items()
+        }
+    return Source(
+        adoption.name,
+        steps,
+        batch=adoption.batch,
+        poll=adoption.poll,
+        stuck_after=adoption.stuck_after,
+        max_attempts=adoption.max_attempts,
+    )

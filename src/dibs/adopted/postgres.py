@@ -1,0 +1,325 @@
+"""The statements for an adopted table on PostgreSQL. Names are quoted, words are literals, values are parameters.
+
+A turn is one statement: the jobs behind the rows are settled and claimed again by turn_1, as any others, and what follows
+from that is written into the rows; then new rows are picked, given a job each (their lease), and marked.
+"""
+
+from __future__ import annotations
+
+from dibs.adopted.inspect import Found, length_limit
+from dibs.adopted.mapping import Adoption, Word
+from dibs.job import JobState
+from dibs.operations.catalogue import Column
+
+FINAL = "(3, 4, 5)"
+
+
+def quoted(name: str) -> str:
+    """An identifier; psycopg reads a % twice.
+
+    >>> quoted('a"b%')
+    '"a""b%%"'
+    """
+    return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+
+
+def literal(word: Word) -> str:
+    """A constant, whatever the server thinks of backslashes.
+
+    >>> literal("it's"), literal(7), literal("back\\\\slash")
+    ("'it''s'", '7', "E'back\\\\\\\\slash'")
+    """
+    if isinstance(word, int):
+        return str(word)
+    text = word.replace("'", "''").replace("%", "%%")
+    return "E'" + text.replace("\\", "\\\\") + "'" if "\\" in text else f"'{text}'"
+
+
+class PostgresTable:
+    """One adopted table, and what is said to it."""
+
+    def __init__(self, adoption: Adoption, found: Found, own: str) -> None:
+        self.adoption, self.found, self.own = adoption, found, own
+        self.columns = found.table.columns
+        self.table = f"{quoted(found.table.schema)}.{quoted(found.table.name)}"
+        self.name = literal(adoption.name)
+        self.status = quoted(adoption.status)
+        self.key = [quoted(name) for name in adoption.key]
+        self.types = [_type(self.columns[name]) for name in adoption.key]
+
+    def statements(self) -> dict[str, list[str]]:
+        """All of them, by name; each is one text here."""
+        return {
+            "turn": [self._turn(self._waiting())],
+            "turn_after": [self._turn(self._waiting_after())],
+            "waiting": [self._any_waiting()],
+            "count": [self._count()],
+            "mend": [self._mend()],
+            "notice": [self._notice()],
+            "look": [self._look()],
+        }
+
+    # Pieces
+
+    def word(self, state: JobState) -> str:
+        """The constant for a state, of the status column's own type."""
+        column = self.columns[self.adoption.status]
+        constant = literal(self.adoption.words[state])
+        return f"{constant}::{_type(column)}" if column.labels else constant
+
+    def row_key(self, alias: str) -> str:
+        """The key as a text: what names the row in our tables."""
+        parts = [f"{alias}.{name}::text" for name in self.key]
+        return parts[0] if len(parts) == 1 else f"json_build_array({', '.join(parts)})::text"
+
+    def key_json(self, alias: str) -> str:
+        """The key as a list of texts."""
+        return f"jsonb_build_array({', '.join(f'{alias}.{name}::text' for name in self.key)})"
+
+    def same_row(self, alias: str, other: list[str]) -> str:
+        """Found by the key. `= any (array[...])`: the planner is not to read the table for it."""
+        pairs = zip(self.key, other, self.types, strict=True)
+        return " and ".join(f"{alias}.{name} = any (array[({value})::{kind}])" for name, value, kind in pairs)
+
+    def from_payload(self, payload: str) -> list[str]:
+        """The parts of the key, out of a job's payload."""
+        return [f"{payload} -> 'key' ->> {n}" for n in range(len(self.key))]
+
+    def condition(self, alias: str) -> str:
+        """The user's own, on its own line: it may end in a comment."""
+        where = self.adoption.where
+        return "true" if where is None else f"({where.replace('%', '%%')}\n)"
+
+    def meant(self, alias: str) -> str:
+        """The same for a row among others, where its columns' names would be ambiguous."""
+        if self.adoption.where is None:
+            return "true"
+        same = " and ".join(f"{self.table}.{name} = {alias}.{name}" for name in self.key)
+        return f"exists (select from {self.table} where {same} and {self.condition(alias)})"
+
+    def has_output(self, alias: str) -> str:
+        """Whether the work on a row has left its trace already."""
+        output, table = self.adoption.output, self.found.output
+        if output is None or table is None:
+            return "false"
+        where = " and ".join(f"o.{quoted(c)} = {alias}.{k}" for c, k in zip(output.columns, self.key, strict=True))
+        return f"exists (select from {quoted(table.schema)}.{quoted(table.name)} o where {where})"
+
+    def now(self, name: str) -> str:
+        """The time, as a column keeps it: a time with or without a zone, or seconds since 1970."""
+        column = self.columns[name]
+        return (
+            f"extract(epoch from statement_timestamp())::{_type(column)}"
+            if column.is_number
+            else "statement_timestamp()"
+        )
+
+    def marks(self, attempts: str) -> str:
+        """What a claim writes into a row."""
+        kept = self.adoption.kept
+        sets = [f"{self.status} = {self.word(JobState.RUNNING)}"]
+        if name := kept.get("started_at"):
+            sets.append(f"{quoted(name)} = {self.now(name)}")
+        if name := kept.get("worker"):
+            sets.append(f"{quoted(name)} = {self._short(name, '%(worker_name)s')}")
+        if name := kept.get("attempts"):
+            sets.append(f"{quoted(name)} = {attempts}")
+        return ", ".join(sets)
+
+    def writes(self) -> str:
+        """What a settle writes into a row; d has the state that it comes to, its error and its attempts."""
+        kept = self.adoption.kept
+        words = {3: "SUCCESSFUL", 4: "FAILED", 5: "CANCELLED", 1: "RETRY", 6: "RUNNING"}
+        whens = " ".join(f"when {code} then {self.word(JobState(state))}" for code, state in words.items())
+        sets = [f"{self.status} = case d.state {whens} else {self.word(JobState.PENDING)} end"]
+        if name := kept.get("finished_at"):
+            sets.append(f"{quoted(name)} = case when d.state in {FINAL} then {self.now(name)} end")
+        if name := kept.get("error"):
+            sets.append(
+                f"{quoted(name)} = case when d.state <> 3 then coalesce({self._short(name, 'd.error')}, t.{quoted(name)}) end"
+            )
+        if name := kept.get("attempts"):
+            sets.append(f"{quoted(name)} = d.attempts")
+        return ", ".join(sets)
+
+    def _short(self, name: str, text: str) -> str:
+        limit = length_limit(self.columns[name].type)
+        return f"left({text}::text, {limit})" if limit else f"{text}::text"
+
+    @property
+    def order(self) -> list[tuple[str, str, str]]:
+        """In which rows are taken: name, type, direction."""
+        chosen = [(name, "asc") for name in dict.fromkeys((*self.adoption.order_by, *self.adoption.key))]
+        first = [(self.adoption.priority, "desc")] if self.adoption.priority else []
+        return [(quoted(name), _type(self.columns[name]), way) for name, way in [*first, *chosen]]
+
+    def order_by(self) -> str:
+        """The same, as SQL."""
+        return ", ".join(f"{name}{' desc nulls last' if way == 'desc' else ''}" for name, _, way in self.order)
+
+    # Statements
+
+    def _free(self) -> str:
+        """A row that waits: nobody has it, and no retry of it waits to become due."""
+        return (
+            f"{self.status} = {self.word(JobState.PENDING)} and {self.condition('t')}\n"
+            f"      and (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key('t')}"
+            " and (j.held or j.attempts > 0) limit 1) is null"
+        )
+
+    def _waiting(self) -> str:
+        return self._pick(self._free())
+
+    def _waiting_after(self) -> str:
+        """Only what comes after the place where the last claim stopped: dead rows before it are not read again."""
+        names = [name for name, _, _ in self.order]
+        places = [f"%(place_{n})s::text::{kind}" for n, (_, kind, _) in enumerate(self.order)]
+        if not self.adoption.priority:
+            return self._pick(f"({', '.join(names)}) > ({', '.join(places)})\n      and {self._free()}")
+        rest = f"({', '.join(names[1:])}) > ({', '.join(places[1:])})"
+        same = self._pick(f"{names[0]} = {places[0]} and {rest}\n      and {self._free()}")
+        lower = self._pick(f"{names[0]} < {places[0]}\n      and {self._free()}")
+        keys = ", ".join(f"k{n}" for n in range(len(self.key)))
+        both = f"select {keys} from ({same}) same\n    union all select {keys} from ({lower}) lower"
+        return f"select {keys} from ({both}) x limit (select n from room)"
+
+    def _pick(self, where: str) -> str:
+        keys = ", ".join(f"t.{name} as k{n}" for n, name in enumerate(self.key))
+        return (
+            f"select {keys} from {self.table} t\n    where {where}\n"
+            f"    order by {self.order_by()} limit (select n from room) for update skip locked"
+        )
+
+    def _turn(self, picks: str) -> str:
+        keys = [f"p.k{n}" for n in range(len(self.key))]
+        picked_key = (
+            f"{keys[0]}::text"
+            if len(keys) == 1
+            else f"json_build_array({', '.join(f'{key}::text' for key in keys)})::text"
+        )
+        texts = ", ".join(f"{key}::text" for key in keys)
+        written = self.same_row("t", [f"d.key::jsonb ->> {n}" for n in range(len(self.key))])
+        place = ", ".join(f"t.{name}::text" for name, _, _ in self.order)
+        stuck = self._still_fresh("t")
+        return f"""with turn as materialized (
+  select * from {self.own}turn_1(
+    %(worker)s::bigint, %(claim)s::int, %(again)s::int, %(suspects)s::int, '{{}}'::text[],
+    %(ranges_queue)s::text[], %(ranges_rank)s::smallint[], %(ranges_at)s::timestamptz[], %(ranges_id)s::bigint[],
+    %(done_id)s::bigint[], %(done_token)s::bigint[], %(done_state)s::smallint[], %(done_days)s::int[],
+    %(done_result)s, %(done_failure)s, %(done_hook_error)s::text[],
+    %(back_id)s::bigint[], %(back_token)s::bigint[], %(back_way)s::smallint[], %(back_delay)s::float8[], %(back_failure)s,
+    %(events)s)),
+refused as materialized (
+  select coalesce(array_agg(u.id::bigint), '{{}}') as ids from turn cross join lateral jsonb_object_keys(unsettled) u(id)),
+written as (
+  update {self.table} t set {self.writes()}
+  from unnest(%(written_job)s::bigint[], %(written_key)s::text[], %(written_state)s::smallint[], %(written_error)s::text[],
+    %(written_attempts)s::smallint[]) d(job, key, state, error, attempts)
+  where {written} and t.{self.status} = {self.word(JobState.RUNNING)}
+    and d.job <> all ((select ids from refused)::bigint[])
+  returning d.job),
+resumed as (
+  update {self.table} t set {self.marks("r.attempts")}
+  from turn r
+  where r.token is not null and {self.same_row("t", self.from_payload("r.payload::jsonb"))}
+    and (t.{self.status} in ({self.word(JobState.PENDING)}, {self.word(JobState.RETRY)}, {self.word(JobState.RUNNING)})
+      or r.attempts = 1 and t.{self.status} in ({self.word(JobState.FAILED)}, {self.word(JobState.CANCELLED)}))
+    and not (r.attempts = 1 and t.{self.status} = {self.word(JobState.RUNNING)} and {stuck})
+    and {self.meant("t")}
+  returning r.id as job, jsonb_build_object(
+    'row', to_jsonb(t), 'key', {self.key_json("t")}, 'done', {self.has_output("t")})::text as payload),
+room as materialized (
+  select case when (select count(*) from written) + (select count(*) from resumed) >= 0
+    and not exists (select from {self.own}queues q where q.name = {self.name} and q.paused)
+    then greatest(%(room)s::int - (select count(*) from turn where token is not null), 0) else 0 end as n),
+picked as materialized (
+    {picks}),
+alive as materialized (
+  select id from {self.own}workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
+leased as (
+  insert into {self.own}jobs as j (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
+  select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('{self.own}token') << 20 | floor(random() * 1048576)::bigint,
+    1, %(max_attempts)s::smallint, {self.name}, {self.name}, {picked_key},
+    jsonb_build_object('table', {self.name}, 'key', jsonb_build_array({texts})), statement_timestamp()
+  from picked p where exists (select from alive)
+  on conflict (type, row_key) where row_key is not null do update set
+    held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, claimed_at = excluded.claimed_at
+    where not j.held and j.attempts = 0
+  returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
+taken as (
+  update {self.table} t set {self.marks("1")}
+  from leased l where {self.same_row("t", self.from_payload("l.key"))} and t.{self.status} = {self.word(JobState.PENDING)}
+  returning l.*, jsonb_build_object('row', to_jsonb(t), 'key', {self.key_json("t")}, 'done', {self.has_output("t")},
+    'place', jsonb_build_array({place}))::text as payload)
+select id, token, type, queue, payload, attempts, max_attempts, rank, run_at, crashes, finishing, clock, paused, unsettled
+from turn where token is null
+union all
+select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing,
+  null, null, null
+from turn t left join resumed r on r.job = t.id where t.token is not null
+union all
+select id, token, {self.name}, {self.name}, payload, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from taken
+union all
+select id, token, {self.name}, {self.name}, key::text, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from leased
+where (select count(*) from taken) < (select count(*) from leased) and id <> all (array(select id from taken))"""
+
+    def _still_fresh(self, alias: str) -> str:
+        """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""
+        name = self.adoption.kept.get("started_at")
+        if name is None:
+            return "false"
+        if self.columns[name].is_number:
+            return f"coalesce({alias}.{quoted(name)} > extract(epoch from statement_timestamp()) - %(stuck_after)s::float8, false)"
+        return f"coalesce({alias}.{quoted(name)} > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false)"
+
+    def _any_waiting(self) -> str:
+        return f"select 1 from {self.table} t where {self._free()} limit 1"
+
+    def _count(self) -> str:
+        """How many wait, up to so many, and how many say that they run."""
+        return (
+            f"select (select count(*) from (select from {self.table} t where {self._free()} limit %(most)s::int) x),\n"
+            f"  (select count(*) from (select from {self.table} t where {self.status} = {self.word(JobState.RUNNING)} limit %(most)s::int) x)"
+        )
+
+    def _mend(self) -> str:
+        """Rows that still say that they run, whose job waits for its next attempt since its worker died."""
+        keys = self.from_payload("j.payload")
+        return f"""update {self.table} t set {self.status} = {self.word(JobState.RETRY)}
+from (
+  select j.id, j.payload from {self.own}jobs j
+  where j.type = {self.name} and j.row_key is not null and not j.held and j.state = 1 and j.finishing = 0 and j.attempts > 0
+  for update skip locked) j
+where {self.same_row("t", keys)} and t.{self.status} = {self.word(JobState.RUNNING)}
+returning j.id"""
+
+    def _notice(self) -> str:
+        """Rows that say that they run and have no job of ours are left behind, unless somebody else still works on them:
+        a job is made for each, due when the time allowed is over. If the row says something else then, it is dropped."""
+        name = self.adoption.kept.get("started_at")
+        due = "statement_timestamp()"
+        if name is not None and not self.columns[name].is_number:
+            due = f"coalesce(t.{quoted(name)}::timestamptz, statement_timestamp())"
+        elif name is not None:
+            due = f"coalesce(to_timestamp(t.{quoted(name)}::float8), statement_timestamp())"
+        return f"""insert into {self.own}jobs (run_at, max_attempts, queue, type, row_key, payload)
+select {due} + make_interval(secs => %(stuck_after)s::float8), %(max_attempts)s::smallint, {self.name}, {self.name}, {self.row_key("t")},
+  jsonb_build_object('table', {self.name}, 'key', {self.key_json("t")})
+from {self.table} t
+where {self.status} = {self.word(JobState.RUNNING)} and {self.condition("t")}
+  and (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key("t")} limit 1) is null
+limit %(most)s::int
+on conflict (type, row_key) where row_key is not null do nothing
+returning id"""
+
+    def _look(self) -> str:
+        """One row by its key: its word, and its job if it has one."""
+        values = [f"%(key_{n})s::text" for n in range(len(self.key))]
+        return f"""select t.{self.status}::text, to_jsonb(t)::text,
+  (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key("t")})
+from {self.table} t where {self.same_row("t", values)}"""
+
+
+def _type(column: Column) -> str:
+    """As the catalogue writes it; it may have quotes and per cent signs of its own."""
+    return column.type.replace("%", "%%")

@@ -1,0 +1,324 @@
+"""The statements for an adopted table on SQLite: the same as on PostgreSQL, in steps of one write transaction.
+
+A turn is the native turn with steps around it: what is settled is written into the rows first, while their jobs are still
+there; then come the native steps; then the rows of what was claimed again, and new rows, are marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dibs.adopted.inspect import Found, length_limit
+from dibs.adopted.mapping import Adoption, Word
+from dibs.engines.dialect import Step
+from dibs.job import JobState
+
+AT_ONCE = 40  # columns in one json_object: functions take 100 arguments at most, in old libraries
+FINAL = "(3, 4, 5)"
+
+
+def quoted(name: str) -> str:
+    """An identifier.
+
+    >>> quoted('a"b')
+    '"a""b"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(word: Word) -> str:
+    """A constant.
+
+    >>> literal("it's"), literal(7)
+    ("'it''s'", '7')
+    """
+    return str(word) if isinstance(word, int) else "'" + word.replace("'", "''") + "'"
+
+
+class SqliteTable:
+    """One adopted table, and what is said to it."""
+
+    def __init__(self, adoption: Adoption, found: Found, own: str, native_turn: Sequence[Step]) -> None:
+        self.adoption, self.found, self.own, self.native_turn = adoption, found, own, native_turn
+        self.columns = found.table.columns
+        self.table = quoted(found.table.name)
+        self.name = literal(adoption.name)
+        self.status = quoted(adoption.status)
+        self.key = [quoted(name) for name in adoption.key]
+
+    def statements(self) -> dict[str, list[Step]]:
+        """All of them, by name."""
+        turn = [*self._writes(), *self.native_turn, *self._resumes(), *self._takes()]
+        return {
+            "turn": turn,
+            "turn_after": turn,
+            "waiting": [_step(f"select 1 from {self.table} where {self._free()} limit 1")],
+            "count": [self._count()],
+            "mend": list(self._mend()),
+            "notice": list(self._notice()),
+            "look": [self._look()],
+        }
+
+    # Pieces
+
+    def word(self, state: JobState) -> str:
+        """The constant for a state."""
+        return literal(self.adoption.words[state])
+
+    def row_key(self) -> str:
+        """The key as a text: what names the row in our tables."""
+        parts = [f"{self.table}.{name}" for name in self.key]
+        return f"cast({parts[0]} as text)" if len(parts) == 1 else f"json_array({', '.join(parts)})"
+
+    def key_json(self) -> str:
+        """The key as a list."""
+        return f"json_array({', '.join(f'{self.table}.{name}' for name in self.key)})"
+
+    def key_in(self, rows: str) -> str:
+        """Whether a row is one of those whose keys, as lists, are in `key` of these."""
+        parts = ", ".join(f"json_extract(key, '$[{n}]')" for n in range(len(self.key)))
+        names = ", ".join(f"{self.table}.{name}" for name in self.key)
+        return (
+            f"({names}) in (select {parts} from {rows})"
+            if len(self.key) > 1
+            else f"{names} in (select {parts} from {rows})"
+        )
+
+    def condition(self) -> str:
+        """The user's own, on its own line: it may end in a comment."""
+        return "1" if self.adoption.where is None else f"({self.adoption.where}\n)"
+
+    def has_output(self) -> str:
+        """Whether the work on a row has left its trace already."""
+        output, table = self.adoption.output, self.found.output
+        if output is None or table is None:
+            return "0"
+        pairs = zip(output.columns, self.key, strict=True)
+        where = " and ".join(f"o.{quoted(column)} = {self.table}.{name}" for column, name in pairs)
+        return f"exists (select 1 from {quoted(table.name)} o where {where})"
+
+    def now(self, name: str) -> str:
+        """The time, as a column keeps it: as CURRENT_TIMESTAMP writes it, or seconds since 1970."""
+        return "strftime('%s', 'now') + 0" if self.columns[name].is_number else "datetime('now')"
+
+    def row_json(self) -> str:
+        """A whole row; bytes as hexadecimal digits."""
+        names = list(self.columns)
+        parts = []
+        for at in range(0, len(names), AT_ONCE):
+            some = [f"{literal(name)}, {self._plain(name)}" for name in names[at : at + AT_ONCE]]
+            parts.append(f"substr(json_object({', '.join(some)}), 2, length(json_object({', '.join(some)})) - 2)")
+        return "'{' || " + " || ',' || ".join(parts) + " || '}'"
+
+    def _plain(self, name: str) -> str:
+        column = f"{self.table}.{quoted(name)}"
+        return f"case typeof({column}) when 'blob' then lower(hex({column})) else {column} end"
+
+    def payload(self) -> str:
+        """What a worker is given of a row."""
+        done = f"case when {self.has_output()} then json('true') else json('false') end"
+        return f"json_object('row', json({self.row_json()}), 'key', {self.key_json()}, 'done', {done})"
+
+    def marks(self, attempts: str) -> str:
+        """What a claim writes into a row."""
+        kept = self.adoption.kept
+        sets = [f"{self.status} = {self.word(JobState.RUNNING)}"]
+        if name := kept.get("started_at"):
+            sets.append(f"{quoted(name)} = {self.now(name)}")
+        if name := kept.get("worker"):
+            sets.append(f"{quoted(name)} = {self._short(name, ':worker_name')}")
+        if name := kept.get("attempts"):
+            sets.append(f"{quoted(name)} = {attempts}")
+        return ", ".join(sets)
+
+    def _short(self, name: str, text: str) -> str:
+        limit = length_limit(self.columns[name].type)
+        return f"substr({text}, 1, {limit})" if limit else text
+
+    def _of_mine(self, column: str) -> str:
+        return f"(select w.{column} from temp.dibs_written w where w.row_key = {self.row_key()})"
+
+    def order_by(self) -> str:
+        """In which rows are taken."""
+        first = [f"{quoted(self.adoption.priority)} desc"] if self.adoption.priority else []
+        rest = [quoted(name) for name in dict.fromkeys((*self.adoption.order_by, *self.adoption.key))]
+        return ", ".join([*first, *rest])
+
+    # Statements
+
+    def _free(self) -> str:
+        """A row that waits: nobody has it, and no retry of it waits to become due."""
+        return (
+            f"{self.status} = {self.word(JobState.PENDING)} and {self.condition()}\n"
+            f"  and not exists (select 1 from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key()}"
+            " and (j.held = 1 or j.attempts > 0))"
+        )
+
+    def _writes(self) -> Iterator[Step]:
+        """What is settled, if it is still ours."""
+        yield _step("delete from temp.dibs_written", when="written")
+        yield Step(
+            "insert or replace into temp.dibs_written (job, token, state, error, attempts, key) values (?, ?, ?, ?, ?, ?)",
+            each="written",
+        )
+        held = f"select j.row_key from {self.own}jobs j where j.id = job and j.token = temp.dibs_written.token and j.held = 1"
+        yield _step(f"update temp.dibs_written set row_key = ({held})", when="written")
+        yield _step("delete from temp.dibs_written where row_key is null", when="written")
+        kept = self.adoption.kept
+        words = {3: "SUCCESSFUL", 4: "FAILED", 5: "CANCELLED", 1: "RETRY", 6: "RUNNING"}
+        whens = " ".join(f"when {code} then {self.word(JobState(state))}" for code, state in words.items())
+        state = self._of_mine("state")
+        sets = [f"{self.status} = case {state} {whens} else {self.word(JobState.PENDING)} end"]
+        if name := kept.get("finished_at"):
+            sets.append(f"{quoted(name)} = case when {state} in {FINAL} then {self.now(name)} end")
+        if name := kept.get("error"):
+            error = f"coalesce({self._short(name, self._of_mine('error'))}, {quoted(name)})"
+            sets.append(f"{quoted(name)} = case when {state} <> 3 then {error} end")
+        if name := kept.get("attempts"):
+            sets.append(f"{quoted(name)} = {self._of_mine('attempts')}")
+        yield _step(
+            f"update {self.table} set {', '.join(sets)}\n"
+            f"where {self.key_in('temp.dibs_written')} and {self.status} = {self.word(JobState.RUNNING)}",
+            when="written",
+        )
+
+    def _resumes(self) -> Iterator[Step]:
+        """The rows of jobs that were claimed again."""
+        yield _step("delete from temp.dibs_rows", when="room")
+        words = ", ".join(self.word(state) for state in (JobState.PENDING, JobState.RETRY, JobState.RUNNING))
+        ended = ", ".join(self.word(state) for state in (JobState.FAILED, JobState.CANCELLED))
+        parts = " and ".join(
+            f"{self.table}.{name} = json_extract(j.payload, '$.key[{n}]')" for n, name in enumerate(self.key)
+        )
+        yield _step(
+            f"insert into temp.dibs_rows (job, key, row_key, attempts)\n"
+            f"select j.id, json_extract(j.payload, '$.key'), j.row_key, j.attempts from json_each(:picked) p\n"
+            f"cross join {self.own}jobs j on j.id = p.value cross join {self.table} on {parts}\n"
+            f"where ({self.table}.{self.status} in ({words}) or j.attempts = 1 and {self.table}.{self.status} in ({ended}))\n"
+            f"  and not (j.attempts = 1 and {self.table}.{self.status} = {self.word(JobState.RUNNING)} and {self._still_fresh()})\n"
+            f"  and {self._meant()}",
+            when="picked",
+        )
+        yield _step(
+            f"update {self.table} set {self.marks('(select r.attempts from temp.dibs_rows r where r.row_key = ' + self.row_key() + ')')}\n"
+            f"where {self.key_in('temp.dibs_rows')}",
+            when="picked",
+        )
+        yield _step(self._rows_of("temp.dibs_rows"), when="picked")
+
+    def _meant(self) -> str:
+        """The user's condition for a row among others, where its columns' names would be ambiguous."""
+        if self.adoption.where is None:
+            return "1"
+        same = " and ".join(f"m.{name} = {self.table}.{name}" for name in self.key)
+        return f"exists (select 1 from (select * from {self.table} where {self.condition()}) m where {same})"
+
+    def _rows_of(self, rows: str) -> str:
+        parts = " and ".join(f"{self.table}.{name} = json_extract(r.key, '$[{n}]')" for n, name in enumerate(self.key))
+        return f"select r.job, {self.payload()} from {rows} r cross join {self.table} on {parts}"
+
+    def _takes(self) -> Iterator[Step]:
+        """New rows: pick, give each a job, mark."""
+        yield _step("delete from temp.dibs_rows", when="room")
+        yield _step(
+            f"insert into temp.dibs_rows (key, row_key)\n"
+            f"select {self.key_json()}, {self.row_key()} from {self.table}\nwhere {self._free()}\n"
+            f"  and exists (select 1 from {self.own}workers where id = :worker)\n"
+            f"  and not exists (select 1 from {self.own}queues q where q.name = {self.name} and q.paused)\n"
+            f"order by {self.order_by()} limit max(:room - json_array_length(:picked), 0)",
+            when="room",
+        )
+        yield _step(
+            f"insert into {self.own}jobs (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload,\n"
+            f"  claimed_at, run_at, created_at)\n"
+            f"select 1, :worker << 20 | :claim, 1, 1 << 20 | ((:bits + r.place) & 1048575), 1, :max_attempts, {self.name}, {self.name}, r.row_key,\n"
+            f"  json_object('table', {self.name}, 'key', json(r.key)), c.now, c.now, c.now\n"
+            f"from {self.own}clock c cross join temp.dibs_rows r where true\n"
+            f"on conflict (type, row_key) where row_key is not null do update set\n"
+            f"  held = 1, worker = excluded.worker, version = version + 1, attempts = 1, claimed_at = excluded.claimed_at,\n"
+            f"  token = ((coalesce(token, 0) >> 20) + 1) << 20 | (excluded.token & 1048575)",
+            when="room",
+        )
+        yield _step(
+            f"update temp.dibs_rows set job = (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = temp.dibs_rows.row_key)",
+            when="room",
+        )
+        yield _step(f"update {self.table} set {self.marks('1')}\nwhere {self.key_in('temp.dibs_rows')}", when="room")
+        yield _step(
+            f"select j.id, j.token, j.type, j.queue, null, j.attempts, j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing\n"
+            f"from temp.dibs_rows r cross join {self.own}jobs j on j.id = r.job order by r.place",
+            when="room",
+        )
+        yield _step(self._rows_of("temp.dibs_rows"), when="room")
+
+    def _still_fresh(self) -> str:
+        """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""
+        name = self.adoption.kept.get("started_at")
+        if name is None:
+            return "0"
+        column = f"{self.table}.{quoted(name)}"
+        since = f"{column}" if self.columns[name].is_number else f"strftime('%s', {column}) + 0"
+        return f"coalesce({since} > strftime('%s', 'now') - :stuck_after, 0)"
+
+    def _count(self) -> Step:
+        """How many wait, up to so many, and how many say that they run."""
+        return _step(
+            f"select (select count(*) from (select 1 from {self.table} where {self._free()} limit :most)),\n"
+            f"  (select count(*) from (select 1 from {self.table} where {self.status} = {self.word(JobState.RUNNING)} limit :most))"
+        )
+
+    def _mend(self) -> Iterator[Step]:
+        """Rows that still say that they run, whose job waits for its next attempt since its worker died."""
+        yield _step("delete from temp.dibs_rows")
+        parts = " and ".join(
+            f"{self.table}.{name} = json_extract(j.payload, '$.key[{n}]')" for n, name in enumerate(self.key)
+        )
+        yield _step(
+            f"insert into temp.dibs_rows (job, key)\n"
+            f"select j.id, json_extract(j.payload, '$.key') from {self.own}jobs j cross join {self.table} on {parts}\n"
+            f"where j.type = {self.name} and j.row_key is not null and j.held = 0 and j.state = 1 and j.finishing = 0 and j.attempts > 0\n"
+            f"  and {self.table}.{self.status} = {self.word(JobState.RUNNING)}"
+        )
+        yield _step(
+            f"update {self.table} set {self.status} = {self.word(JobState.RETRY)} where {self.key_in('temp.dibs_rows')}"
+        )
+        yield _step("select job from temp.dibs_rows")
+
+    def _notice(self) -> Iterator[Step]:
+        """Rows that say that they run and have no job of ours are left behind, unless somebody else still works on them:
+        a job is made for each, due when the time allowed is over. If the row says something else then, it is dropped."""
+        name = self.adoption.kept.get("started_at")
+        since = "c.now"
+        if name is not None:
+            column = f"{self.table}.{quoted(name)}"
+            seconds = column if self.columns[name].is_number else f"strftime('%s', {column})"
+            since = f"coalesce(cast({seconds} as integer) * 1000000, c.now)"
+        yield _step("delete from temp.dibs_rows")
+        yield _step(
+            f"insert into temp.dibs_rows (key, row_key, attempts)\n"
+            f"select {self.key_json()}, {self.row_key()}, {since} from {self.own}clock c cross join {self.table}\n"
+            f"where {self.table}.{self.status} = {self.word(JobState.RUNNING)} and {self._meant()}\n"
+            f"  and not exists (select 1 from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key()})\n"
+            "limit :most"
+        )
+        yield _step(
+            f"insert into {self.own}jobs (run_at, created_at, max_attempts, queue, type, row_key, payload)\n"
+            f"select cast(r.attempts + :stuck_after * 1000000 as integer), c.now, :max_attempts, {self.name}, {self.name}, r.row_key,\n"
+            f"  json_object('table', {self.name}, 'key', json(r.key))\n"
+            f"from {self.own}clock c cross join temp.dibs_rows r"
+        )
+        yield _step("select place from temp.dibs_rows")
+
+    def _look(self) -> Step:
+        """One row by its key: its word, and its job if it has one."""
+        parts = " and ".join(f"{self.table}.{name} = json_extract(:key, '$[{n}]')" for n, name in enumerate(self.key))
+        return _step(
+            f"select {self.status}, {self.row_json()},\n"
+            f"  (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key()})\n"
+            f"from {self.table} where {parts}"
+        )
+
+
+def _step(sql: str, *, when: str = "") -> Step:
+    names = ("picked", "room", "worker", "worker_name", "claim", "bits", "max_attempts", "most", "stuck_after", "key")
+    return Step(sql, when=when, uses=frozenset(name for name in names if f":{name}" in sql))

@@ -1,0 +1,175 @@
+"""Owning rows of somebody else's table. Each row in our hands has a job, which is its lease: so it is beaten for,
+recovered, retried and shown like any other. What the job comes to is written into the row in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dibs.job import CODES, LEVELS, Claimed, JobId, JobState, rank
+from dibs.lifecycle import Change, Done, Way
+from dibs.operations.claims import Settle, Turn, Want, turn_from_rows, turn_values
+from dibs.operations.operation import Compiled, Conversation, Operation, Row, Rows, Table, operation
+from dibs.payload import decode, encode
+
+RANK = rank(5)
+RANKS = (RANK, RANK + LEVELS)  # of its jobs: plain, and on their last attempt
+WRITTEN = ("job", "token", "state", "error", "attempts", "key")
+MOST = 1_000  # rows that are noticed at once
+
+
+class Source(NamedTuple):
+    """An adopted table as a queue: its name is the queue, and the type of its jobs."""
+
+    name: str
+    steps: Mapping[str, Sequence[Any]]  # compiled for it
+    batch: int = 5
+    poll: float = 1.0
+    stuck_after: float = 300.0
+    max_attempts: int = 3
+
+
+class Taken(msgspec.Struct):
+    """What came with a claimed row. Without `row` it is not to be had any more: deleted, or finished by others."""
+
+    key: list[Any] = msgspec.field(default_factory=list)
+    document: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="row")
+    done: bool = False  # its output is there already
+    place: list[str | None] | None = None  # in the order of the table; only of rows that were new
+
+    @property
+    def row(self) -> bytes | None:
+        """The row as JSON."""
+        return bytes(self.document) or None
+
+
+decode_taken = msgspec.json.Decoder(Taken).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """For whom rows are taken, how many at most, and after which place of the order."""
+
+    want: Want
+    worker_name: str
+    place: Sequence[str] | None = None
+
+
+@operation()
+def turn(
+    source: Source, room: Room | None, settles: Sequence[Settle] = (), events: Sequence[str] = ()
+) -> Conversation[Turn]:
+    """Settle first, then claim: rows whose retry is due, then new ones."""
+    want = room.want if room else None
+    values = turn_values(want, settles, events)
+    limit = values.pop("limit")
+    again = 0 if values["back"].rows else limit  # what goes back in this turn is not taken by it: one row, written once
+    place = room.place if room else None
+    rows = yield Compiled(
+        "turn",
+        source.steps["turn" if place is None else "turn_after"],
+        **values | {"suspects": min(values["suspects"], again)},
+        limit=again,
+        again=again,
+        room=limit,
+        written=Table(WRITTEN, [_written(each, each.key) for each in settles if each.key is not None]),
+        worker_name=room.worker_name if room else "",
+        max_attempts=source.max_attempts,
+        stuck_after=source.stuck_after,
+        **{f"place_{n}": text for n, text in enumerate(place or ())},
+    )
+    return _from_rows(rows)
+
+
+def settle(source: Source, settles: Sequence[Settle]) -> Operation[Turn]:
+    """Settle alone."""
+    return turn(source, None, settles)
+
+
+def _from_rows(rows: Rows) -> Turn:
+    """Rows of two columns are what a job's row looks like; they may come apart from it."""
+    shown = {row[0]: row[1] for row in rows if len(row) == 2}
+    head, *claimed = [row for row in rows if len(row) > 2]
+    known = [(*row[:4], shown.get(row[0], row[4]), *row[5:]) for row in claimed]
+    return turn_from_rows([head, *known])._replace(picked=head[0] or 0)
+
+
+def taken_of(job: Claimed) -> Taken:
+    """What came with it."""
+    return decode_taken(job.payload or b"{}")
+
+
+def _written(settle: Settle, key: Sequence[Any]) -> Row:
+    state, used = _state(settle.change)
+    return (
+        *settle.lease,
+        state,
+        _error(settle.change),
+        max(settle.attempt - (not used), 0),
+        encode(list(key)).decode(),
+    )
+
+
+def _state(change: Change) -> tuple[int, bool]:
+    """What the row says next, and whether the attempt counts."""
+    if isinstance(change, Done):
+        return CODES[change.state], True
+    match change.way:
+        case Way.RETRY:
+            return CODES[JobState.RETRY], True
+        case Way.FINISH:
+            return CODES[JobState.RUNNING], True
+        case _:
+            return CODES[JobState.PENDING], False
+
+
+def _error(change: Change) -> str | None:
+    return None if change.failure is None else str(decode(change.failure)["error"])
+
+
+@operation(reads=True)
+def waiting(source: Source) -> Conversation[bool]:
+    """Whether a new row waits."""
+    return bool((yield Compiled("waiting", source.steps["waiting"])))
+
+
+@operation(reads=True)
+def counted(source: Source, most: int) -> Conversation[tuple[int, int]]:
+    """How many rows wait and how many say that they run, each up to `most`."""
+    rows = yield Compiled("count", source.steps["count"], most=most)
+    return int(rows[0][0]), int(rows[0][1])
+
+
+@operation()
+def mend(source: Source) -> Conversation[int]:
+    """Rows whose worker died wait again, and say so."""
+    return len((yield Compiled("mend", source.steps["mend"])))
+
+
+@operation()
+def notice(source: Source) -> Conversation[int]:
+    """Rows that run without a lease of ours: each is looked at again when its time is over."""
+    rows = yield Compiled(
+        "notice", source.steps["notice"], stuck_after=source.stuck_after, max_attempts=source.max_attempts, most=MOST
+    )
+    return len(rows)
+
+
+class Look(NamedTuple):
+    """A row as it is: its word, all of it, and the job that it has."""
+
+    word: Any
+    row: Any
+    job: JobId | None
+
+
+@operation(reads=True)
+def look(source: Source, key: Sequence[Any]) -> Conversation[Look | None]:
+    """One row by its key."""
+    parts = {f"key_{n}": None if part is None else str(part) for n, part in enumerate(key)}
+    rows = yield Compiled("look", source.steps["look"], key=list(key), **parts)
+    return Look(rows[0][0], decode(rows[0][1]), rows[0][2]) if rows else None

@@ -1,0 +1,18 @@
+"""Where jobs come from, and what is to be said of those that have ended: all queues, or one adopted table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dibs.job import Claimed
+from dibs.operations.adopted import Source
+from dibs.operations.claims import Settle
+
+
+@dataclass(slots=True)
+class Feed:
+    """What the lanes of one origin share."""
+
+    source: Source | None = None  # None: the queues
+    settles: list[tuple[Claimed, Settle]] = field(default_factory=list)
+    dry: bool = False  # the last ask took all that there was

@@ -1,0 +1,153 @@
+"""A lane for the rows of one adopted table: its own turns, a place in the table's own order, and looks at what was left
+behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from dibs.engines.engine import Engine
+from dibs.errors import DibsError
+from dibs.job import Claimed, WorkerId
+from dibs.ladder import Key
+from dibs.lifecycle import SUCCESS
+from dibs.operations import adopted
+from dibs.operations.adopted import RANKS, Room, Source, taken_of
+from dibs.operations.claims import Settle, Turn, Want
+from dibs.operations.operation import Operation
+from dibs.worker.lane import Ask, Lane
+
+log = logging.getLogger("dibs")
+
+LOOK = 1.0  # seconds between readings of the table from its beginning, while there is something to do
+SHARE = 20  # and so many times as long as the last one took, at least
+OFTEN, SELDOM = 1.0, 60.0  # seconds between looks at what was left behind
+
+
+@dataclass(slots=True)
+class RowLane(Lane):
+    """Turns on one adopted table."""
+
+    source: Source = field(kw_only=True)
+    worker_name: str = field(kw_only=True)
+    place: Sequence[str] | None = None  # where the last claim stopped; None: read from the beginning
+    looked: float = 0.0  # when the table was last read from its beginning, by our own clock
+    looks: float = 0.0  # seconds that it took
+
+    @classmethod
+    def open(
+        cls,
+        engine: Engine,
+        row: WorkerId,
+        doubt: Callable[[WorkerId, int], None],
+        source: Source,
+        worker_name: str,
+        *,
+        tells: bool,
+    ) -> RowLane:
+        """On a connection of its own."""
+        return cls(engine, engine.session("rows"), row, doubt, tells=tells, source=source, worker_name=worker_name)
+
+    async def turn(self, ask: Ask | None, settles: Sequence[Settle] = ()) -> Turn:
+        """As of any lane. Rows that are gone, and rows whose output is there, are settled here and not run."""
+        began = time.monotonic()
+        if self.place is not None and began - self.looked > max(LOOK, SHARE * self.looks):
+            self.place = None
+        whole = self.place is None
+        turn = await Lane.turn(self, ask, settles)
+        if ask and whole:
+            self.looked, self.looks = began, time.monotonic() - began
+        ready = [job for job in turn.claimed if not (taken := taken_of(job)).done and taken.row is not None]
+        if len(ready) < len(turn.claimed):
+            await self._set_aside([job for job in turn.claimed if job not in ready])
+        return turn._replace(claimed=ready)
+
+    async def _set_aside(self, jobs: Sequence[Claimed]) -> None:
+        settles = []
+        for job in jobs:
+            taken = taken_of(job)
+            if taken.row is None:
+                log.info(
+                    "Row %s of %s is gone, or was finished by somebody else: left as it is",
+                    _named(taken.key),
+                    self.source.name,
+                )
+                settles.append(Settle(job.lease, SUCCESS, attempt=job.attempts))
+            else:
+                log.warning(
+                    "Row %s of %s has its output already: a duplicate was prevented",
+                    _named(taken.key),
+                    self.source.name,
+                )
+                settles.append(Settle(job.lease, SUCCESS, attempt=job.attempts, key=taken.key))
+        await Lane.turn(self, None, settles)
+
+    def _converse(
+        self, want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str] = ()
+    ) -> Operation[Turn]:
+        room = Room(want, self.worker_name, self.place) if want else None
+        return adopted.turn(self.source, room, settles, events)
+
+    def _ranges(self, ask: Ask) -> Sequence[Key]:
+        return [(self.source.name, rank) for rank in RANKS]
+
+    def _learn(self, want: Want | None, turn: Turn, asked_at: float) -> None:
+        """Rows that had a job before move the cursors of the queue, new ones the place in the table."""
+        if want is None:
+            return
+        new = [taken.place for job in turn.claimed if (taken := taken_of(job)).place is not None]
+        again = [job for job in turn.claimed if taken_of(job).place is None]
+        Lane._learn(self, want, turn._replace(claimed=again), asked_at)
+        self.note(job.id for job in turn.claimed)
+        full = len(turn.claimed) >= want.limit
+        last = new[-1] if new and full else None
+        self.place = [str(part) for part in last] if last is not None and None not in last else None
+
+
+def _named(key: Sequence[object]) -> str:
+    return ", ".join(map(str, key))
+
+
+@dataclass(slots=True)
+class RowWatch:
+    """Looks for new rows while nobody tells of them, and for what was left behind."""
+
+    engine: Engine
+    source: Source
+    is_idle: Callable[[], bool]
+    woken: Callable[[], None]
+    minded: float = 0.0
+
+    async def run(self) -> None:
+        """Look, until cancelled."""
+        while True:
+            try:
+                await self.run_once(time.monotonic())
+            except DibsError as error:
+                log.warning("A look at %s failed: %s", self.source.name, error)
+            await asyncio.sleep(self.source.poll)
+
+    async def run_once(self, now: float) -> None:
+        """One look."""
+        if now - self.minded >= max(OFTEN, min(SELDOM, self.source.stuck_after / 5)):
+            self.minded = now
+            await mind(self.engine, self.source)
+        if self.is_idle() and await self.engine.arun(adopted.waiting(self.source)):
+            self.woken()
+
+
+async def mind(engine: Engine, source: Source) -> None:
+    """Rows of dead workers wait again, and say so; rows without a lease are watched."""
+    await engine.arun(adopted.mend(source))
+    noticed = await engine.arun(adopted.notice(source))
+    if noticed:
+        log.info(
+            "%d rows of %s run without a lease of ours: each is taken over if it still does in %g s",
+            noticed,
+            source.name,
+            source.stuck_after,
+        )

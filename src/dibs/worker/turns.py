@@ -1,0 +1,244 @@
+"""The half of a worker that takes turns: it claims, runs and settles.
+
+Whatever ends becomes a settle, and rides in the next turn together with what is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from dibs.config import Settings
+from dibs.engines.engine import Engine
+from dibs.errors import DatabaseError
+from dibs.job import Claimed, Lease
+from dibs.lifecycle import Back, Change, Committed, Done, Outcome, Way, after
+from dibs.operations.claims import RETENTION_DAYS, Settle, Turn
+from dibs.task import Declared
+from dibs.worker.buffer import TOO_LONG, Buffer, Wish
+from dibs.worker.feed import Feed
+from dibs.worker.heart import Heart
+from dibs.worker.identity import new_name
+from dibs.worker.lane import Ask, Lane
+from dibs.worker.logs import JobLog
+from dibs.worker.progress import Progress
+from dibs.worker.run import Runner
+from dibs.worker.running import Running
+from dibs.worker.stats import Limits, Stats, count
+from dibs.worker.tallies import Tallies
+from dibs.worker.wakeups import Wakeups
+
+log = logging.getLogger("dibs")
+
+FLUSH, FLUSH_AFTER = 100, 0.003  # a second turn at the same time is worth it for so many ends, or after so many seconds
+PAUSE = 0.1  # after a turn that failed although it was repeated for a while
+
+
+class Turns:
+    """What a worker holds, and what it does with it. When to begin and to end is up to the other half."""
+
+    loop: asyncio.AbstractEventLoop
+    heart: Heart
+    wakeups: Wakeups
+    runner: Runner
+    progress: Progress
+
+    def __init__(
+        self,
+        engine: Engine,
+        tasks: Mapping[str, Declared],
+        settings: Settings,
+        queues: Sequence[str] | Mapping[str, float] | None,
+        limits: Limits,
+    ) -> None:
+        self.engine, self.tasks, self.settings, self.wanted, self.limits = engine, tasks, settings, queues, limits
+        self.name, self.stats, self.tallies = new_name(), Stats(), Tallies(engine)
+        self.names: list[str] = list(queues or dict.fromkeys(task.options.queue for task in tasks.values()))
+        self.running: dict[Lease, Running] = {}  # by lease: a job that was retried may run beside its cancelled self
+        self.feed, self.feeds = Feed(), dict[str, Feed]()  # the queues; adopted tables by their names
+        self.unknown: set[str] = set()
+        self.buffer = Buffer(settings.concurrency, settings.prefetch)
+        self.log = JobLog()
+        self.stopping = self.over = False
+        self.in_flight = 0  # turns
+        self.lanes: list[Lane] = []
+        self.signal, self.stopped = asyncio.Event(), asyncio.Event()
+        self.overdue_check: asyncio.TimerHandle | None = None
+
+    def stop(self) -> None:
+        """Claim no more, hand back what has not begun, let the rest finish. Said twice: stop now."""
+        if self.stopped.is_set():
+            self._cancel(self.running.values())
+        self.stopped.set()
+
+    async def _turns(self, lane: Lane, feed: Feed) -> None:
+        while not self.over or feed.settles:
+            if self.in_flight and self.buffer.waiting and len(feed.settles) < FLUSH:
+                await asyncio.sleep(FLUSH_AFTER)  # the other lane is under way and there is enough to do: let more end
+            settles, feed.settles = feed.settles, []
+            wish = self._wish(feed, settling=bool(settles))
+            if settles or wish:
+                await self._turn(lane, feed, wish, settles)
+            else:
+                self.signal.clear()
+                await self.signal.wait()
+
+    def _wish(self, feed: Feed, *, settling: bool) -> Wish | None:
+        if self.stopping or self.in_trouble or (feed.dry and not settling):
+            return None
+        if self.limits.jobs is not None and self.stats.claimed >= self.limits.jobs:
+            return None
+        if feed.source is not None:
+            return self.buffer.wish_some(feed.source.batch)
+        return self.buffer.wish(time.monotonic()) if self.names else None
+
+    @property
+    def in_trouble(self) -> bool:
+        """The last beat failed: nothing may start before one goes through."""
+        return self.heart.failed or self.heart.expired
+
+    async def _turn(self, lane: Lane, feed: Feed, wish: Wish | None, settles: list[tuple[Claimed, Settle]]) -> None:
+        ask = wish and Ask(self._order(), wish.limit, wish.suspects, wish.at_once, tuple(self.unknown))
+        self.in_flight += 1
+        try:
+            turn = await lane.turn(ask, [settle for _, settle in settles])
+        except DatabaseError as error:
+            log.warning("A turn failed, and will be repeated: %s", error)
+            feed.settles[:0] = settles
+            if wish:
+                self.buffer.came(wish, (), time.monotonic())
+            await asyncio.sleep(PAUSE)
+            return
+        finally:
+            self.in_flight -= 1
+        for job, settle in settles:
+            self._count(job, settle.change, turn)
+        if wish:
+            self._came(feed, wish, turn.claimed)
+            await asyncio.sleep(0)  # what was claimed begins before more is asked for
+        self.log.flush()
+
+    def _order(self) -> Sequence[str]:
+        if not isinstance(self.wanted, Mapping):
+            return self.names
+        weights = self.wanted  # the larger the weight, the likelier an early place
+        return sorted(self.names, key=lambda name: random.random() ** (1 / weights[name]), reverse=True)
+
+    def _came(self, feed: Feed, wish: Wish, claimed: Sequence[Claimed]) -> None:
+        feed.dry = wish.at_once and len(claimed) < wish.limit
+        if claimed:
+            self.wakeups.found()
+        known = [job for job in claimed if job.type in self.tasks]
+        if len(known) < len(claimed):
+            self._refuse([job for job in claimed if job.type not in self.tasks])
+        ready = self.buffer.came(wish, known, time.monotonic())
+        if self.stopping or self.in_trouble:
+            for job in ready:
+                self.buffer.end(job)
+            self._release([*ready, *self.buffer.hand_back()])
+        else:
+            for job in ready:
+                self._start(job)
+            self._mind_overdue()
+        if not feed.dry:
+            self.signal.set()
+
+    def _refuse(self, jobs: Sequence[Claimed]) -> None:
+        """Of tasks that are not known here: left for others, and out of the next claims."""
+        for name in {job.type for job in jobs} - self.unknown:
+            log.warning("No task is named %r here: its jobs are left for other workers", name)
+            self.unknown.add(name)
+        self._release(jobs)
+
+    def _release(self, jobs: Iterable[Claimed]) -> None:
+        for job in jobs:
+            self._say(job, Back(Way.RELEASE))
+        self.signal.set()
+
+    def _say(self, job: Claimed, change: Change) -> None:
+        """What became of it, with the next turn."""
+        task = self.tasks.get(job.type)
+        keep, key = (task.keep, task.row_key(job)) if task else (RETENTION_DAYS, None)
+        self._feed(job).settles.append((job, Settle(job.lease, change, keep, job.attempts, key)))
+
+    def _feed(self, job: Claimed) -> Feed:
+        return self.feeds.get(job.type, self.feed) if self.feeds else self.feed
+
+    # Jobs
+
+    def _start(self, job: Claimed) -> None:
+        task = self.tasks[job.type]
+        each = Running(job, task, self.runner.context(task, job), time.monotonic())
+        self.running[each.current.lease] = each
+        self.stats.claimed += 1
+        self.log.claimed(job.id, self.name)
+        each.future = self.loop.create_task(self._run(each))
+
+    async def _run(self, each: Running) -> None:
+        outcome = await self.runner.run(each.task, each.job, each.current)
+        if self.progress.pending(each.current.lease):
+            await self.progress.flush(each.current.lease)
+        self._ended(each, outcome)
+
+    def _ended(self, each: Running, outcome: Outcome | Committed) -> None:
+        job, task = each.job, each.task
+        self.running.pop(each.current.lease, None)
+        self.buffer.end(job)
+        seconds = time.monotonic() - each.began
+        if isinstance(outcome, Committed):
+            change: Change = Done(outcome.state)
+            self.lanes[0].note([job.id])  # any of them tells
+            self._came_to(job, change)
+            self.log.ended(job.id, change, seconds)
+        elif each.lost:
+            self._refused(job)
+        else:
+            change = after(job, outcome, task.retry, has_hook=task.on_failure is not None)
+            self._say(job, change)
+            self.log.ended(job.id, change, seconds)
+        if self.limits.jobs is not None:
+            self._mind_limits()
+        if self.buffer.waiting and not self.in_trouble:
+            for ready in self.buffer.take(time.monotonic()):
+                self._start(ready)
+        self.signal.set()
+
+    def _count(self, job: Claimed, change: Change, turn: Turn) -> None:
+        became = turn.became(job.id, change)
+        if became is None:
+            self._refused(job)
+        else:
+            self._came_to(job, became)
+
+    def _came_to(self, job: Claimed, change: Change) -> None:
+        count(self.stats, change)
+        self.tallies.count(job.queue, change)
+
+    def _refused(self, job: Claimed) -> None:
+        self.stats.refused += 1
+        log.warning("Job %s was taken over or cancelled: what it came to here was refused", job.id)
+
+    def _mind_overdue(self) -> None:
+        """What waits here too long is handed back: others could start it."""
+        if self.overdue_check is None and self.buffer.waiting:
+            self.overdue_check = self.loop.call_later(TOO_LONG / 2, self._check_overdue)
+
+    def _check_overdue(self) -> None:
+        self.overdue_check = None
+        if self.buffer.overdue(time.monotonic()):
+            self._release(self.buffer.hand_back())
+        self._mind_overdue()
+
+    def _mind_limits(self) -> None:
+        reached = None if self.stopped.is_set() else self.limits.reached(self.stats)
+        if reached:
+            log.info("Worker %s stops, to be replaced: %s", self.name, reached)
+            self.stop()
+
+    def _cancel(self, those: Iterable[Running]) -> None:
+        for each in list(those):
+            each.current.cancelled = True
+            each.future.cancel()

@@ -1,0 +1,1 @@
+"""Tables of other people, as queues."""

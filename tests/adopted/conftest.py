@@ -1,0 +1,25 @@
+"""Every schema on every engine that can have it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.adopted.schemas import ALL
+from tests.adopted.tables import Adopted
+from tests.engines import Engines
+
+ENGINES = ["sqlite", "sqlite-classic", "postgres16", "postgres18"]
+CASES = [
+    pytest.param((name, schema), id=f"{name}-{schema.name}")
+    for name in ENGINES
+    for schema in ALL
+    if schema.sqlite or not name.startswith("sqlite")
+]
+
+
+@pytest.fixture(params=CASES)
+def adopted(request: pytest.FixtureRequest, engines: Engines) -> Iterator[Adopted]:
+    """An empty table, adopted."""
+    name, schema = request.param
+    with engines.open(name) as engine:
+        yield Adopted(engine, schema)

@@ -1,0 +1,147 @@
+"""A table of somebody else on a real database, as its own application sees it; and a worker's hands on it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+import psycopg
+
+from dibs.adopted.compile import compiled
+from dibs.adopted.inspect import inspect
+from dibs.engines.engine import Engine
+from dibs.engines.postgres.engine import PostgresEngine
+from dibs.engines.sqlite.engine import SqliteEngine
+from dibs.job import Claimed, WorkerId
+from dibs.ladder import START
+from dibs.lifecycle import Change
+from dibs.operations import adopted, workers
+from dibs.operations.adopted import RANKS, Room, Source, taken_of
+from dibs.operations.claims import Settle, Turn, Want
+from tests.adopted.schemas import Schema
+
+
+class Application:
+    """Whose table it is."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @contextmanager
+    def connection(self) -> Iterator[Any]:
+        """Its own, committed at the end."""
+        if isinstance(self.engine, SqliteEngine):
+            self.engine.ready()
+            with closing(sqlite3.connect(self.engine.place.path)) as raw, raw:
+                yield raw
+        else:
+            assert isinstance(self.engine, PostgresEngine)
+            with psycopg.connect(self.engine.server.url, prepare_threshold=None) as raw:
+                yield raw
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """One statement, with %s for values on both engines."""
+        lite = isinstance(self.engine, SqliteEngine)
+        with self.connection() as raw:
+            cursor = raw.execute(sql.replace("%s", "?") if lite else sql, values) if values else raw.execute(sql)
+            return cursor.fetchall() if cursor.description else []
+
+
+class Adopted:
+    """A schema on an engine, adopted."""
+
+    def __init__(self, engine: Engine, schema: Schema) -> None:
+        self.engine, self.schema, self.adoption = engine, schema, schema.adoption
+        self.application = Application(engine)
+        made = schema.sqlite if isinstance(engine, SqliteEngine) else schema.postgres
+        assert made is not None
+        for sql in (*schema.also, made):
+            self.application.execute(sql)
+        self.source: Source = compiled(self.adoption, engine.run(inspect(self.adoption)), engine)
+        self.words = {word: state for state, word in reversed(self.adoption.words.items())}
+
+    def fill(self, rows: Sequence[tuple[Any, ...]] | None = None) -> None:
+        """Rows that wait."""
+        names = ", ".join(_quoted(name) for name in self.schema.columns)
+        marks = ", ".join(["%s"] * len(self.schema.columns))
+        names, table = (
+            (text if isinstance(self.engine, SqliteEngine) else text.replace("%", "%%"))
+            for text in (names, self.schema.table)
+        )
+        for row in self.schema.rows if rows is None else rows:
+            self.application.execute(f"insert into {table} ({names}) values ({marks})", row)
+
+    def states(self) -> list[str]:
+        """Of all rows, in the order of those of the schema."""
+        keys = [self.schema.columns.index(name) for name in self.adoption.key]
+        return [self.state([row[n] for n in keys]) for row in self.schema.rows]
+
+    def state(self, key: Sequence[Any]) -> str:
+        """Of one row, in our words."""
+        look = self.engine.run(adopted.look(self.source, key))
+        if look is None:
+            return "gone"
+        words = {str(word): state for word, state in self.words.items()}
+        return words[str(look.word).strip()].value
+
+    def column(self, use: str, key: Any) -> Any:
+        """A kept column of a row with a plain key."""
+        name, by = _quoted(self.adoption.kept[use]), _quoted(self.adoption.key[0])
+        return self.application.execute(f"select {name} from {self.schema.table} where {by} = %s", [key])[0][0]
+
+    def set(self, word: str, key: Sequence[Any]) -> None:
+        """The application says so, by itself."""
+        table, status = self.schema.table, _quoted(self.adoption.status)
+        where = " and ".join(f"{_quoted(name)} = %s" for name in self.adoption.key)
+        if not isinstance(self.engine, SqliteEngine):
+            table, status, where = (text.replace("%", "%%").replace("= %%s", "= %s") for text in (table, status, where))
+        self.application.execute(f"update {table} set {status} = %s where {where}", [self.adoption.words[word], *key])  # type: ignore[index]  # a state
+
+    def remove(self, key: Sequence[Any]) -> None:
+        """The application deletes it."""
+        table, where = self.schema.table, " and ".join(f"{_quoted(name)} = %s" for name in self.adoption.key)
+        if not isinstance(self.engine, SqliteEngine):
+            table, where = (text.replace("%", "%%").replace("= %%s", "= %s") for text in (table, where))
+        self.application.execute(f"delete from {table} where {where}", key)
+
+    def worker(self, number: int, *, lease: float = 15) -> Hand:
+        """Somebody who takes rows."""
+        assert self.engine.run(workers.enlist(number, f"worker-{number}", lease=lease, beat=lease / 5))
+        return Hand(self, WorkerId(number))
+
+    def key(self, n: int) -> list[Any]:
+        """Of the nth row of the schema."""
+        return [self.schema.rows[n][self.schema.columns.index(name)] for name in self.adoption.key]
+
+
+class Hand:
+    """A worker's turns on one table."""
+
+    def __init__(self, adopted: Adopted, worker: WorkerId) -> None:
+        self.adopted, self.worker, self.number = adopted, worker, 0
+
+    def turn(
+        self, limit: int, settles: Sequence[tuple[Claimed, Change]] = (), place: Sequence[str] | None = None
+    ) -> Turn:
+        """One turn."""
+        source, engine = self.adopted.source, self.adopted.engine
+        self.number += 1
+        ranges = [(source.name, rank, *START) for rank in RANKS]
+        want = Want(self.worker, self.number, limit, ranges)
+        room = Room(want, f"worker-{self.worker}", place) if limit else None
+        changes = [Settle(job.lease, change, attempt=job.attempts, key=taken_of(job).key) for job, change in settles]
+        return engine.run(adopted.turn(source, room, changes))
+
+    def take(self, limit: int = 10, place: Sequence[str] | None = None) -> list[Claimed]:
+        """Rows."""
+        return self.turn(limit, place=place).claimed
+
+    def settle(self, *settles: tuple[Claimed, Change]) -> Turn:
+        """Say what became of them."""
+        return self.turn(0, settles)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

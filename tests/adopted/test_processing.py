@@ -1,0 +1,430 @@
+"""An adopted table in an app: drained, and worked on by a worker beside ordinary tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import UUID
+
+import pytest
+
+from dibs import Dibs, Job
+from dibs.adopted.source import Adopted
+from dibs.errors import ConfigError, DuplicateTask, InvalidOption, NotAdoptable
+from dibs.operations import workers
+from tests.adopted.schemas import WORDS
+from tests.adopted.tables import Application, Hand
+from tests.apps import on_postgres
+
+PATIENCE = 30.0
+TABLE = """create table stickers (
+  id integer primary key, status varchar(20) not null, error text, attempts integer, note text)"""
+FILES = "create table files (sticker integer not null, path text)"
+
+
+@pytest.fixture
+def application(app: Dibs) -> Application:
+    """Whose table it is."""
+    application = Application(app.engine)
+    application.execute(TABLE)
+    application.execute(FILES)
+    return application
+
+
+@pytest.fixture
+def stickers(app: Dibs, application: Application) -> Adopted:
+    """Adopted, with columns for errors and attempts."""
+    return adopt(app)
+
+
+def adopt(app: Dibs, **more: Any) -> Adopted:
+    said = dict(key="id", status="status", states=WORDS, error="error", attempts="attempts", retry=0.0, poll=0.05)
+    return app.adopt("stickers", **said | more)
+
+
+def fill(application: Application, count: int, status: str = "queued") -> None:
+    for n in range(count):
+        application.execute("insert into stickers (id, status) values (%s, %s)", [n + 1, status])
+
+
+def statuses(application: Application) -> dict[str, int]:
+    return dict(application.execute("select status, count(*) from stickers group by status"))
+
+
+def test_rows_are_drained(app: Dibs, application: Application, stickers: Adopted) -> None:
+    ran: list[int] = []
+
+    @stickers.process
+    def render(row: dict[str, Any]) -> None:
+        ran.append(row["id"])
+
+    fill(application, 12)
+    report = app.drain(concurrency=3)
+    assert sorted(ran) == list(range(1, 13))
+    assert (report.available, report.claimed, report.successful) == (12, 12, 12)
+    assert statuses(application) == {"completed": 12}
+    render({"id": 99})
+    assert ran[-1] == 99, "it stays an ordinary function"
+
+
+def test_a_row_that_fails_is_tried_again_and_then_failed(
+    app: Dibs, application: Application, stickers: Adopted
+) -> None:
+    @stickers.process
+    async def render(row: dict[str, Any]) -> None:
+        raise ValueError(f"sticker {row['id']} is broken")
+
+    fill(application, 1)
+    report = app.drain()
+    assert (report.claimed, report.retried, report.failed) == (3, 2, 1)
+    (row,) = application.execute("select status, error, attempts from stickers")
+    assert row == ("failed", "ValueError: sticker 1 is broken", 3)
+
+
+def test_the_last_state_and_its_effects_commit_together(app: Dibs, application: Application, stickers: Adopted) -> None:
+    @stickers.process
+    async def render(row: Any) -> None:
+        mark = "%s" if app.engine.name == "postgres" else "?"
+        async with row.transaction() as connection:
+            await connection.execute(f"insert into files (sticker) values ({mark})", [row["id"]])
+            if row["id"] == 2:
+                raise ValueError("not this one")
+
+    fill(application, 3)
+    app.drain()
+    assert application.execute("select sticker from files order by 1") == [(1,), (3,)]
+    assert statuses(application) == {"completed": 2, "failed": 1}
+
+
+def test_a_refund_happens_once_in_the_transaction_that_says_failed(app: Dibs, application: Application) -> None:
+    application.execute("create table refunds (sticker integer)")
+
+    def refund(job: Job, connection: Any) -> None:
+        mark = "%s" if app.engine.name == "postgres" else "?"
+        connection.execute(f"insert into refunds (sticker) values ({mark})", [int(job.payload["key"][0])])
+
+    stickers = adopt(app, on_failure=refund, max_attempts=2)
+
+    @stickers.process
+    def render(row: dict[str, Any]) -> None:
+        raise ValueError("broken")
+
+    fill(application, 2)
+    app.drain()
+    assert application.execute("select sticker from refunds order by 1") == [(1,), (2,)]
+    assert statuses(application) == {"failed": 2}
+
+
+def test_a_row_whose_output_is_there_is_completed_and_not_run(
+    app: Dibs, application: Application, caplog: pytest.LogCaptureFixture
+) -> None:
+    stickers = adopt(app, output=("files", "sticker"))
+    ran: list[int] = []
+
+    @stickers.process
+    def render(row: dict[str, Any]) -> None:
+        ran.append(row["id"])
+
+    fill(application, 3)
+    application.execute("insert into files (sticker) values (2)")
+    with caplog.at_level(logging.INFO, "dibs"):
+        app.drain()
+    assert sorted(ran) == [1, 3]
+    assert statuses(application) == {"completed": 3}
+    assert "Row 2 of stickers has its output already: a duplicate was prevented" in caplog.text
+
+
+def test_a_crash_after_the_output_and_before_the_status_is_completed(app: Dibs, application: Application) -> None:
+    """The owner is gone for certain; its output is there, its last word is not."""
+    stickers = adopt(app, output=("files", "sticker"))
+    ran: list[int] = []
+
+    @stickers.process
+    def render(row: dict[str, Any]) -> None:
+        ran.append(row["id"])
+
+    fill(application, 1)
+    source = stickers.source(app.engine)
+    app.engine.run(workers.enlist(7, "dead", lease=15, beat=3))
+    holder = type("Holder", (), {"source": source, "engine": app.engine})()
+    assert len(Hand(holder, 7).take()) == 1  # type: ignore[arg-type]  # what it asks for
+    application.execute("insert into files (sticker) values (1)")
+    app.engine.run(workers.recover(known=[7]))  # type: ignore[list-item]  # a number
+    report = app.drain()
+    while statuses(application) != {"completed": 1}:  # recovered jobs are due within a second
+        report = app.drain()
+    assert not ran
+    assert report.failed == 0
+
+
+def test_what_others_left_behind_is_run(app: Dibs, application: Application) -> None:
+    stickers = adopt(app, stuck_after=1)
+    ran: list[int] = []
+
+    @stickers.process
+    def render(row: dict[str, Any]) -> None:
+        ran.append(row["id"])
+
+    fill(application, 2, "started")
+    app.drain()  # notices them
+    while len(ran) < 2:
+        app.drain()
+    assert sorted(ran) == [1, 2]
+    assert statuses(application) == {"completed": 2}
+
+
+def test_ordinary_tasks_run_beside_it(app: Dibs, application: Application, stickers: Adopted) -> None:
+    ran: Counter[str] = Counter()
+
+    @stickers.process
+    async def render(row: dict[str, Any]) -> None:
+        ran["row"] += 1
+
+    @app.task
+    async def other() -> None:
+        ran["task"] += 1
+
+    fill(application, 7)
+    app.enqueue_many(other.call() for _ in range(7))
+    app.drain()
+    assert ran == {"row": 7, "task": 7}
+
+
+@asynccontextmanager
+async def at_work(app: Dibs, **options: Any) -> Any:
+    async with app.running(**options) as worker:
+        yield worker
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not happened():  # noqa: ASYNC110  # a database cannot set an event
+            await asyncio.sleep(0.01)
+
+
+async def test_a_worker_runs_rows_as_they_come(async_app: Dibs) -> None:
+    app, application = async_app, Application(async_app.engine)
+    application.execute(TABLE)
+    stickers, ran = adopt(app), list[int]()
+
+    @stickers.process
+    async def render(row: dict[str, Any]) -> None:
+        ran.append(row["id"])
+
+    async with at_work(app):
+        for n in range(1, 4):
+            application.execute("insert into stickers (id, status) values (%s, %s)", [n, "queued"])
+            await until(lambda n=n: len(ran) == n)  # type: ignore[misc]  # of the loop
+        application.execute("update stickers set status = 'queued' where id = 2")
+        await until(lambda: len(ran) == 4)
+    assert ran == [1, 2, 3, 2]
+    assert statuses(application) == {"completed": 3}
+
+
+async def test_a_row_that_runs_for_long_under_a_living_worker_is_not_run_twice(async_app: Dibs) -> None:
+    app, application = async_app, Application(async_app.engine)
+    application.execute(TABLE)
+    stickers = adopt(app, stuck_after=1)
+    began, go = list[int](), asyncio.Event()
+
+    @stickers.process
+    async def render(row: dict[str, Any]) -> None:
+        began.append(row["id"])
+        await go.wait()
+
+    fill(application, 1)
+    async with at_work(app) as one, app.running() as other:
+        await until(lambda: bool(began))
+        watches = [one._watch(feed) for feed in one.feeds.values()] + [other._watch(f) for f in other.feeds.values()]
+        for _ in range(20):
+            for watch in watches:
+                watch.minded = 0.0
+                await watch.run_once(1e9)
+        await asyncio.sleep(2)  # twice its time, which is longer than ten looks
+        go.set()
+        await until(lambda: statuses(application) == {"completed": 1})
+    assert began == [1]
+
+
+async def test_a_worker_told_to_stop_hands_rows_back(async_app: Dibs) -> None:
+    app, application = Dibs(async_app.url, grace=0.1), Application(async_app.engine)
+    application.execute(TABLE)
+    stickers, began = adopt(app), list[int]()
+
+    @stickers.process
+    async def render(row: dict[str, Any]) -> None:
+        began.append(row["id"])
+        await asyncio.sleep(600)
+
+    fill(application, 3)
+    async with at_work(app, concurrency=2):
+        await until(lambda: len(began) == 2)
+    assert statuses(application) == {"queued": 3}
+    assert application.execute("select max(attempts) from stickers") in ([(0,)], [(None,)])
+    await app.aclose()
+
+
+async def test_only_the_queues_asked_for(async_app: Dibs) -> None:
+    app, application = async_app, Application(async_app.engine)
+    application.execute(TABLE)
+    stickers, ran = adopt(app), list[Any]()
+
+    @stickers.process
+    async def render(row: dict[str, Any]) -> None:
+        ran.append(row["id"])
+
+    @app.task(queue="mail")
+    async def send() -> None:
+        ran.append("mail")
+
+    fill(application, 1)
+    await send.aenqueue()
+    async with at_work(app, queues={"mail": 2.0}):
+        await until(lambda: ran == ["mail"])
+    async with at_work(app, queues={"stickers": 1.0, "mail": 1.0}):
+        await until(lambda: ran == ["mail", 1])
+
+
+@on_postgres
+def test_values_come_in_types_of_python(app: Dibs) -> None:
+    application = Application(app.engine)
+    application.execute(
+        "create table kinds (id uuid primary key, status text, price numeric(12, 2), at timestamptz, ratio float8, "
+        "data bytea, more jsonb)"
+    )
+    application.execute(
+        "insert into kinds values ('00000000-0000-0000-0000-000000000007', 'queued', 12345678.90, "
+        "'2026-01-02 03:04:05+00', 0.5, '\\x00ff', '{\"a\": 1.5}')"
+    )
+    kinds, seen = app.adopt("kinds", key="id", status="status", states=WORDS), dict[str, Any]()
+
+    @kinds.process
+    def look(row: dict[str, Any]) -> None:
+        seen.update(row)
+
+    app.drain()
+    assert seen == {
+        "id": UUID("00000000-0000-0000-0000-000000000007"),
+        "status": "started",
+        "price": Decimal("12345678.90"),
+        "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "ratio": 0.5,
+        "data": b"\x00\xff",
+        "more": {"a": 1.5},
+    }
+
+
+def said(**changes: Any) -> dict[str, Any]:
+    return dict(table="stickers", key="id", status="status", states=WORDS) | changes
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (dict(table="a.b.c"), "neither a table's name"),
+        (dict(table=""), "must be a text"),
+        (dict(table="x\x00y"), "control characters"),
+        (dict(key=()), "names no column"),
+        (dict(status="id"), "named twice"),
+        (dict(states={"PENDING": "a"}), "no word for RUNNING, SUCCESSFUL, FAILED"),
+        (dict(states=WORDS | {"FAILED": "queued"}), "PENDING and FAILED have the same word"),
+        (dict(states=WORDS | {"PROCESSING": "x"}), "there is no state 'PROCESSING' for a row"),
+        (dict(states=WORDS | {"FAILED": 7}), "texts and numbers"),
+        (dict(states=WORDS | {"FAILED": None}), "must be a text or a whole number"),
+        (dict(states=["queued"]), "must say the word for each state"),
+        (dict(where="  "), "must be a condition"),
+        (dict(output="files"), "must name a table and the column"),
+        (dict(stuck_after=0), "stuck_after"),
+        (dict(batch=0), "batch"),
+        (dict(poll=0), "poll"),
+        (dict(max_attempts=0), "max_attempts"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_at_once(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidOption, match=words):
+        Dibs("sqlite:///never.db").adopt(**said(**changes))
+
+
+def test_a_table_has_one_name_and_one_function() -> None:
+    app = Dibs("sqlite:///never.db")
+    stickers = app.adopt(**said())
+    with pytest.raises(DuplicateTask):
+        app.adopt(**said())
+    with pytest.raises(InvalidOption, match="one argument, the row"):
+        stickers.process(lambda: None)
+
+    @stickers.process
+    def first(row: Any) -> None: ...
+
+    with pytest.raises(ConfigError, match="have a function already"):
+        stickers.process(first)
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (dict(table="nothing"), "there is no such table"),
+        (dict(key="ID2"), "it has no column 'ID2'. Did you mean 'id'"),
+        (dict(key="note"), "neither its primary key nor has it a unique index"),
+        (dict(states=dict(PENDING=1, RUNNING=2, SUCCESSFUL=3, FAILED=4)), "the words are numbers"),
+        (dict(states=WORDS | {"FAILED": "x" * 21}), "too short for"),
+        (dict(table="shown"), "it is a view, whose rows cannot be locked"),
+        (dict(output=("nowhere", "x")), "nowhere cannot be adopted: there is no such table"),
+        (dict(output=("files", "x")), "files cannot be adopted: it has no column 'x'"),
+        (dict(output=("files", ("sticker", "path"))), "as many columns as the key"),
+        (dict(where="no such thing ((("), "does not understand"),
+        (dict(where="missing = 1"), "does not understand"),
+        (dict(table='"; drop table stickers; --'), "there is no such table"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_anything_starts(
+    app: Dibs, application: Application, changes: dict[str, Any], words: str
+) -> None:
+    application.execute("create view shown as select * from stickers")
+    adopted = app.adopt(**said(**changes))
+
+    @adopted.process
+    def never(row: Any) -> None:
+        raise AssertionError
+
+    with pytest.raises(NotAdoptable, match=words.replace("(", r"\(")):
+        app.drain()
+    assert statuses(application) == {}
+
+
+@on_postgres
+def test_more_that_does_not_fit(app: Dibs) -> None:
+    application = Application(app.engine)
+    application.execute("create type mood as enum ('queued', 'started', 'completed')")
+    application.execute(
+        "create table moods (id int primary key, status mood); create table loose (id int unique, status text)"
+    )
+    for table, words in (("moods", "an enum without failed"), ("loose", "its key may be null")):
+        adopted = app.adopt(**said(table=table))
+        adopted.process(lambda row: None)
+        with pytest.raises(NotAdoptable, match=words):
+            adopted.source(app.engine)
+
+
+@on_postgres
+def test_who_may_not_touch_the_table_is_told(app: Dibs, application: Application) -> None:
+    application.execute("create role nobody_of_ours login; grant usage on schema dibs to nobody_of_ours")
+    application.execute("grant select on all tables in schema dibs to nobody_of_ours")
+    try:
+        parts = urlsplit(app.url)
+        there = urlunsplit(parts._replace(netloc=f"nobody_of_ours@{parts.netloc.rpartition('@')[2]}"))
+        stranger = Dibs(there)
+        adopted = stranger.adopt(**said())
+        adopted.process(lambda row: None)
+        with pytest.raises(NotAdoptable, match="grant select, update"):
+            adopted.source(stranger.engine)
+        stranger.close()
+    finally:
+        application.execute("drop owned by nobody_of_ours; drop role nobody_of_ours")

@@ -1,0 +1,218 @@
+"""Rows of other people's tables are claimed, fenced, recovered and settled like jobs."""
+
+from __future__ import annotations
+
+from dibs.job import JobState
+from dibs.lifecycle import SUCCESS, Back, Done, Way, failure
+from dibs.operations import adopted as rows
+from dibs.operations import jobs, workers
+from dibs.operations.adopted import taken_of
+from dibs.payload import decode, encode
+from tests.adopted.tables import Adopted
+
+FAILED = Done(JobState.FAILED, failure=encode(failure(1, "ValueError: it's 100% broken")))
+
+
+def keys_of(claimed: list) -> list[list]:
+    return [[str(part) for part in taken_of(job).key] for job in claimed]
+
+
+def test_rows_are_taken_in_their_order_and_marked(adopted: Adopted) -> None:
+    adopted.fill()
+    taken = adopted.worker(7).take(2)
+    assert keys_of(taken) == [[str(part) for part in adopted.key(n)] for n in (0, 1)]
+    assert adopted.states() == ["RUNNING", "RUNNING", "PENDING"]
+    assert [job.attempts for job in taken] == [1, 1]
+    row = decode(taken_of(taken[0]).row)
+    assert {str(row[name]) for name in adopted.adoption.key} == {str(part) for part in adopted.key(0)}
+
+
+def test_a_row_has_one_owner(adopted: Adopted) -> None:
+    adopted.fill()
+    first, second = adopted.worker(1), adopted.worker(2)
+    one, two = first.take(2), second.take(2)
+    assert len(one) == 2
+    assert len(two) == 1
+    assert not first.take()
+    assert not second.take()
+
+
+def test_outcomes_are_written_into_the_rows(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    a, b, c = worker.take()
+    done = worker.settle((a, SUCCESS), (b, FAILED), (c, Back(Way.RETRY, 1000.0, FAILED.failure)))
+    assert not done.lost
+    assert adopted.states()[:2] == ["SUCCESSFUL", "FAILED"]
+    assert adopted.states()[2] in ("PENDING", "RETRY")
+    assert not worker.take(), "a retry that is not due is not taken as a new row"
+    assert adopted.engine.run(jobs.get(a.id)).state == "SUCCESSFUL"
+
+
+def test_settle_and_claim_in_one_turn(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    taken = worker.take(1)
+    for _ in range(2):
+        taken = worker.turn(1, [(job, SUCCESS) for job in taken]).claimed
+        assert len(taken) == 1
+    assert not worker.turn(1, [(job, SUCCESS) for job in taken]).claimed
+    assert adopted.states() == ["SUCCESSFUL"] * 3
+
+
+def test_a_retry_that_is_due_is_taken_again(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    first, *others = worker.take()
+    worker.settle((first, Back(Way.RETRY, 0.0, FAILED.failure)), *[(job, SUCCESS) for job in others])
+    (again,) = worker.take()
+    assert again.id == first.id
+    assert again.attempts == 2
+    assert again.token != first.token
+    assert taken_of(again).row is not None
+    assert adopted.states() == ["RUNNING", "SUCCESSFUL", "SUCCESSFUL"]
+    worker.settle((again, SUCCESS))
+    assert adopted.states() == ["SUCCESSFUL"] * 3
+
+
+def test_what_is_handed_back_waits_again_attempt_not_used(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    first, *_ = worker.take(1)
+    turn = worker.turn(2, [(first, Back(Way.RELEASE))])
+    assert adopted.states()[0] in ("PENDING", "RUNNING")
+    taken = [*turn.claimed, *worker.take()]
+    assert sorted(job.attempts for job in taken) == [1, 1, 1]
+    assert adopted.states() == ["RUNNING"] * 3
+
+
+def test_a_late_owner_cannot_write(adopted: Adopted) -> None:
+    adopted.fill()
+    late, heir = adopted.worker(1), adopted.worker(2)
+    (job, *_) = late.take(1)
+    adopted.engine.run(workers.recover(known=[late.worker]))
+    adopted.engine.run(rows.mend(adopted.source))
+    assert adopted.states()[0] in ("PENDING", "RETRY")
+    refused = late.settle((job, SUCCESS))
+    assert refused.lost == {job.id}
+    assert adopted.states()[0] in ("PENDING", "RETRY")
+    mine = until_taken(adopted, heir, job.id)
+    assert mine.attempts == 2
+    assert mine.crashes == 1
+    assert late.settle((job, FAILED)).lost == {job.id}
+    assert adopted.states()[0] == "RUNNING"
+    heir.settle((mine, SUCCESS))
+    assert adopted.states()[0] == "SUCCESSFUL"
+
+
+def until_taken(adopted: Adopted, worker, job_id):
+    """Recovered jobs are due within a second."""
+    while True:
+        for job in worker.take():
+            if job.id == job_id:
+                return job
+
+
+def test_a_settle_sent_twice_counts_once(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    (job,) = worker.take(1)
+    worker.settle((job, SUCCESS))
+    adopted.set("PENDING", adopted.key(0))
+    again = worker.settle((job, SUCCESS))
+    assert again.before == {job.id: JobState.SUCCESSFUL}
+    assert not again.lost
+    assert adopted.states()[0] == "PENDING", "the application has queued it anew"
+    assert len(worker.take(1)) == 1
+
+
+def test_who_is_not_enlisted_takes_nothing(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    adopted.engine.run(workers.leave([worker.worker]))
+    assert not worker.take()
+    assert adopted.states() == ["PENDING"] * 3
+
+
+def test_what_the_application_changes_under_our_hands_stays_as_it_put_it(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    a, b, c = worker.take()
+    adopted.set("FAILED", adopted.key(0))
+    adopted.set("PENDING", adopted.key(1))
+    adopted.remove(adopted.key(2))
+    assert not worker.settle((a, SUCCESS), (b, SUCCESS), (c, SUCCESS)).lost
+    assert adopted.states() == ["FAILED", "PENDING", "gone"]
+    (again,) = worker.take()
+    assert keys_of([again]) == [[str(part) for part in adopted.key(1)]]
+    assert again.id != b.id
+
+
+def test_rows_that_are_gone_before_their_retry_come_without_a_row(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    a, b, c = worker.take()
+    worker.settle(*[(job, Back(Way.RETRY, 0.0)) for job in (a, b, c)])
+    adopted.remove(adopted.key(0))
+    adopted.set("SUCCESSFUL", adopted.key(1))
+    taken = {job.id: taken_of(job).row for job in worker.take()}
+    assert taken[a.id] is None
+    assert taken[b.id] is None
+    assert taken[c.id] is not None
+    assert adopted.states() == ["gone", "SUCCESSFUL", "RUNNING"]
+
+
+def test_a_paused_queue_gives_nothing(adopted: Adopted) -> None:
+    from dibs.operations import queues
+
+    adopted.fill()
+    adopted.engine.run(queues.pause(adopted.source.name))
+    assert not adopted.worker(1).take()
+    adopted.engine.run(queues.resume(adopted.source.name))
+    assert len(adopted.worker(2).take()) == 3
+
+
+def test_a_place_in_the_order(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    (first,) = worker.take(1)
+    place = taken_of(first).place
+    if place is None:
+        return  # an engine without a cursor
+    assert len(worker.take(5, place)) in (1, 2), "all that come after it, but those whose place is unknown"
+    worker.take()
+    assert adopted.states() == ["RUNNING"] * 3
+
+
+def test_counts(adopted: Adopted) -> None:
+    adopted.fill()
+    assert adopted.engine.run(rows.counted(adopted.source, 100)) == (3, 0)
+    assert adopted.engine.run(rows.waiting(adopted.source))
+    adopted.worker(1).take(2)
+    assert adopted.engine.run(rows.counted(adopted.source, 100)) == (1, 2)
+    adopted.worker(2).take(2)
+    assert not adopted.engine.run(rows.waiting(adopted.source))
+
+
+def test_rows_left_behind_by_others_are_taken_when_their_time_is_over(adopted: Adopted) -> None:
+    adopted.fill()
+    adopted.set("RUNNING", adopted.key(0))
+    impatient = adopted.source._replace(stuck_after=0.001)
+    assert adopted.engine.run(rows.notice(impatient)) == 1
+    assert adopted.engine.run(rows.notice(impatient)) == 0, "once"
+    adopted.source = impatient
+    worker = adopted.worker(1)
+    taken = worker.take()
+    while len(taken) < 3:
+        taken += worker.take()
+    assert adopted.states() == ["RUNNING"] * 3
+    assert all(taken_of(job).row for job in taken)
+
+
+def test_rows_that_others_still_work_on_are_left_to_them(adopted: Adopted) -> None:
+    adopted.fill()
+    adopted.set("RUNNING", adopted.key(0))
+    assert adopted.engine.run(rows.notice(adopted.source)) == 1
+    assert len(adopted.worker(1).take()) == 2
+    adopted.set("PENDING", adopted.key(0))
+    assert len(adopted.worker(2).take()) == 1, "it is queued anew, and nobody waits for the time to be over"
