@@ -19,6 +19,7 @@ from dibs.job import Claimed, JobState
 from dibs.retry import Policy, bounded
 
 HOOK_TRIES = 10
+CANCELLING = 100  # so much in `finishing`: the job of an adopted row, to be claimed once more only to become CANCELLED
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from uuid import UUID
 
 import pytest
 
-from dibs import Dibs, Job
+from dibs import Dibs, Job, current_job
 from dibs.adopted.source import Adopted
-from dibs.errors import ConfigError, DuplicateTask, InvalidOption, NotAdoptable
-from dibs.operations import workers
+from dibs.errors import ConfigError, DuplicateTask, InvalidOption, NotAdoptable, UniqueKeyHeld
+from dibs.operations import jobs, workers
+from dibs.operations.jobs import Filter
 from tests.adopted.schemas import WORDS
 from tests.adopted.tables import Application, Hand
 from tests.apps import on_postgres
@@ -290,6 +291,66 @@ async def test_only_the_queues_asked_for(async_app: Dibs) -> None:
         await until(lambda: ran == ["mail"])
     async with at_work(app, queues={"stickers": 1.0, "mail": 1.0}):
         await until(lambda: ran == ["mail", 1])
+
+
+async def test_a_row_that_is_cancelled_says_so(async_app: Dibs) -> None:
+    app, application = async_app, Application(async_app.engine)
+    application.execute(TABLE)
+    stickers, began = adopt(app), dict[int, int]()
+
+    @stickers.process
+    async def render(row: dict[str, Any]) -> None:
+        began[row["id"]] = current_job().id
+        await asyncio.sleep(600 if row["id"] == 1 else 0)
+
+    fill(application, 1)
+    async with at_work(app):
+        await until(lambda: bool(began))
+        assert await app.acancel(began[1])
+        await until(lambda: statuses(application) == {"failed": 1})
+        assert (await app.aget(began[1])).state == "CANCELLED"
+
+
+def test_a_failed_row_can_be_retried_by_a_person(app: Dibs, application: Application, stickers: Adopted) -> None:
+    fails = [True]
+
+    @stickers.process
+    def render(row: dict[str, Any]) -> None:
+        if fails:
+            raise ValueError("broken")
+
+    fill(application, 1)
+    app.drain()
+    (job,) = app.engine.run(jobs.page(Filter())).jobs
+    assert job.state == "FAILED"
+    fails.clear()
+    app.retry(int(job.id))
+    app.drain()
+    assert statuses(application) == {"completed": 1}
+    assert application.execute("select error, attempts from stickers") == [(None, 1)]
+
+
+def test_a_row_that_the_application_queues_again_is_a_new_job(
+    app: Dibs, application: Application, stickers: Adopted
+) -> None:
+    @stickers.process
+    def render(row: dict[str, Any]) -> None:
+        raise ValueError("broken")
+
+    fill(application, 1)
+    app.drain()
+    (old,) = app.engine.run(jobs.page(Filter())).jobs
+    application.execute("update stickers set status = 'queued'")
+    app.drain()
+    new, again = app.engine.run(jobs.page(Filter())).jobs
+    assert again.id == old.id
+    assert (new.state, new.attempts) == ("FAILED", 3)
+    app.retry(int(old.id))
+    with pytest.raises(UniqueKeyHeld):
+        app.retry(int(new.id))
+    report = app.drain()
+    assert (report.claimed, statuses(application)) == (3, {"failed": 1})
+    assert app.engine.run(jobs.retry_matching(Filter())).done == 1, "of one row only one at a time"
 
 
 @on_postgres

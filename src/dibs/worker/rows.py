@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from dibs.engines.engine import Engine
 from dibs.errors import DibsError
-from dibs.job import Claimed, WorkerId
+from dibs.job import Claimed, JobState, WorkerId
 from dibs.ladder import Key
-from dibs.lifecycle import SUCCESS
+from dibs.lifecycle import CANCELLING, SUCCESS, Done
 from dibs.operations import adopted
 from dibs.operations.adopted import RANKS, Room, Source, taken_of
 from dibs.operations.claims import Settle, Turn, Want
@@ -61,7 +61,7 @@ class RowLane(Lane):
         turn = await Lane.turn(self, ask, settles)
         if ask and whole:
             self.looked, self.looks = began, time.monotonic() - began
-        ready = [job for job in turn.claimed if not (taken := taken_of(job)).done and taken.row is not None]
+        ready = [job for job in turn.claimed if _runs(job)]
         if len(ready) < len(turn.claimed):
             await self._set_aside([job for job in turn.claimed if job not in ready])
         return turn._replace(claimed=ready)
@@ -70,7 +70,11 @@ class RowLane(Lane):
         settles = []
         for job in jobs:
             taken = taken_of(job)
-            if taken.row is None:
+            if job.finishing >= CANCELLING:
+                log.info("Row %s of %s was cancelled", _named(taken.key), self.source.name)
+                key = None if taken.row is None else taken.key
+                settles.append(Settle(job.lease, Done(JobState.CANCELLED), attempt=job.attempts, key=key))
+            elif taken.row is None:
                 log.info(
                     "Row %s of %s is gone, or was finished by somebody else: left as it is",
                     _named(taken.key),
@@ -106,6 +110,12 @@ class RowLane(Lane):
         full = len(turn.claimed) >= want.limit
         last = new[-1] if new and full else None
         self.place = [str(part) for part in last] if last is not None and None not in last else None
+
+
+def _runs(job: Claimed) -> bool:
+    """The row is there, its output is not, and nobody has cancelled it."""
+    taken = taken_of(job)
+    return taken.row is not None and not taken.done and job.finishing < CANCELLING
 
 
 def _named(key: Sequence[object]) -> str:

@@ -152,10 +152,15 @@ select count(*) from (
 -- From any state that is not final; the token is forgotten, so that the owner's write-back is refused.
 -- It never waits for a row while it has others: a claim, too, waits at times, in spite of SKIP LOCKED (docs/design/schema.md),
 -- and the two would wait for each other. Rows that are busy are named, to be waited for and asked for again.
+-- The job of an adopted row is marked, and becomes CANCELLED by whoever knows that table: its row says so in the same moment.
 with wanted as materialized (
   select id from dibs.jobs where id = any (:ids::bigint[]) order by id for update skip locked),
+marked as (
+  update dibs.jobs j set held = false, worker = null, token = null, version = j.version + 1, state = 1, finishing = 100,
+    run_at = statement_timestamp(), rank = j.rank % 10 + 10
+  from wanted w where j.id = any (array[w.id]) and j.row_key is not null returning j.id, j.queue, j.rank, j.run_at),
 gone as (
-  delete from dibs.jobs j using wanted w where j.id = any (array[w.id]) returning j.*),
+  delete from dibs.jobs j using wanted w where j.id = any (array[w.id]) and j.row_key is null returning j.*),
 buried as (
   insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
     attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, row_key)
@@ -165,8 +170,12 @@ freed as materialized (
   select dibs.free_keys_1(array_agg(id), array_agg(type), array_agg(unique_key), array_agg(unique_for)) from gone where unique_key is not null),
 told as materialized (
   select pg_notify('job_events', jsonb_build_object('jobIds', jsonb_agg(id))::text)
-  from (select id, row_number() over (order by id) / 300 as part from gone) b group by part)
+  from (select id, row_number() over (order by id) / 300 as part from gone) b group by part),
+woken as materialized (
+  select dibs.wake_1(queue, rank, min(run_at)) from marked group by queue, rank)
 select id, true from gone where (select count(*) from freed) + (select count(*) from told) >= 0
+union all
+select id, true from marked where (select count(*) from woken) >= 0
 union all
 select id, false from dibs.jobs where id = any (:ids::bigint[]) and id not in (select id from wanted);
 
@@ -175,7 +184,7 @@ select id from dibs.jobs where id = :id::bigint for update;
 
 -- name: retry
 -- Back from the dead, attempts and crashes anew, if the unique key can be had again: one of each key, its holder first.
--- Of an adopted row that has another job by now, that one counts.
+-- An adopted row has one job at most: if it has another by now, that one counts; of several, the youngest.
 with wanted as materialized (
   select * from dibs.dead where id = any (:ids::bigint[]) order by id for update),
 retaken as (
@@ -188,7 +197,10 @@ retaken as (
   returning job),
 gone as (
   delete from dibs.dead d using wanted w
-  where d.id = any (array[w.id]) and (w.unique_key is null or w.id in (select job from retaken)) returning d.*),
+  where d.id = any (array[w.id]) and (w.unique_key is null or w.id in (select job from retaken))
+    and (w.row_key is null or not exists (select from dibs.jobs l where l.type = w.type and l.row_key = w.row_key)
+      and not exists (select from wanted o where o.type = w.type and o.row_key = w.row_key and o.id > w.id))
+  returning d.*),
 back as (
   insert into dibs.jobs (id, run_at, created_at, version, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures, row_key)
   select id, statement_timestamp(), created_at, version + 1, rank % 10 + case when max_attempts = 1 then 10 else 0 end, 0, max_attempts, queue, type,
@@ -200,7 +212,7 @@ woken as materialized (
 told as materialized (
   select pg_notify('job_events', jsonb_build_object('jobIds', jsonb_agg(id))::text)
   from (select id, row_number() over (order by id) / 300 as part from back) b group by part)
-select w.id, b.id is not null, k.job
+select w.id, b.id is not null, coalesce(k.job, (select l.id from dibs.jobs l where l.type = w.type and l.row_key = w.row_key))
 from wanted w left join back b on b.id = w.id left join dibs.unique_keys k on k.type = w.type and k.key = w.unique_key
 where (select count(*) from woken) + (select count(*) from told) >= 0
 order by w.id;

@@ -129,6 +129,7 @@ select count(*) from (
 
 -- name: cancel
 -- From any state that is not final; the token moves on, so that the owner's write-back is refused.
+-- The job of an adopted row is marked, and becomes CANCELLED by whoever knows that table: its row says so in the same moment.
 delete from temp.dibs_listed;
 insert into temp.dibs_listed (id, type, unique_key, unique_for)
 select j.id, j.type, j.unique_key, j.unique_for from json_each(:ids) i cross join dibs.jobs j on j.id = i.value where true
@@ -137,12 +138,15 @@ insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, 
   attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, row_key)
 select j.id, j.run_at, j.created_at, j.claimed_at, c.now, j.worker, ((coalesce(j.token, 0) >> 20) + 1) << 20 | (random() & 1048575), j.version + 1, j.rank, 5,
   j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.unique_for, j.payload, j.tags, j.progress, j.failures, j.row_key
-from dibs.clock c cross join temp.dibs_listed l cross join dibs.jobs j on j.id = l.id;
+from dibs.clock c cross join temp.dibs_listed l cross join dibs.jobs j on j.id = l.id where j.row_key is null;
 delete from dibs.unique_keys where (type, key, job) in (
   select type, unique_key, id from temp.dibs_listed where unique_key is not null and unique_for is null);
 update dibs.unique_keys set until = (select now from dibs.clock) + (select unique_for from temp.dibs_listed l where l.id = job) * 1000000
 where (type, key, job) in (select type, unique_key, id from temp.dibs_listed where unique_key is not null and unique_for is not null);
-delete from dibs.jobs where id in (select id from temp.dibs_listed);
+delete from dibs.jobs where id in (select id from temp.dibs_listed) and row_key is null;
+update dibs.jobs set held = 0, worker = null, token = ((coalesce(token, 0) >> 20) + 1) << 20 | (random() & 1048575), version = version + 1,
+  state = 1, finishing = 100, run_at = (select now from dibs.clock), rank = rank % 10 + 10
+where id in (select id from temp.dibs_listed);
 select id, true from temp.dibs_listed;
 
 -- name: wait_for_row
@@ -151,7 +155,7 @@ select id from dibs.jobs where id = :id;
 
 -- name: retry
 -- Back from the dead, attempts and crashes anew, if the unique key can be had again: one of each key, its holder first.
--- Of an adopted row that has another job by now, that one counts.
+-- An adopted row has one job at most: if it has another by now, that one counts; of several, the youngest.
 delete from temp.dibs_listed;
 insert into temp.dibs_listed (id, type, unique_key, number)
 select d.id, d.type, d.unique_key, d.unique_key is null from json_each(:ids) i cross join dibs.dead d on d.id = i.value where true
@@ -163,13 +167,17 @@ insert into dibs.unique_keys (type, key, job)
 select type, unique_key, id from temp.dibs_listed where unique_key is not null order by id
 on conflict do nothing;
 update temp.dibs_listed set number = 1 where (type, unique_key, id) in (select type, key, job from dibs.unique_keys);
+update temp.dibs_listed set number = 0 where id in (
+  select d.id from temp.dibs_listed l cross join dibs.dead d on d.id = l.id and d.row_key is not null
+  where exists (select 1 from dibs.jobs j where j.type = d.type and j.row_key = d.row_key)
+    or exists (select 1 from temp.dibs_listed o cross join dibs.dead x on x.id = o.id where x.type = d.type and x.row_key = d.row_key and x.id > d.id));
 insert into dibs.jobs (id, run_at, created_at, token, version, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures, row_key)
 select d.id, c.now, d.created_at, ((coalesce(d.token, 0) >> 20) + 1) << 20, d.version + 1, d.rank % 10 + 10 * (d.max_attempts = 1), 0, d.max_attempts, d.queue,
   d.type, d.unique_key, d.unique_for, d.payload, d.tags, d.failures, d.row_key
-from dibs.clock c cross join temp.dibs_listed l cross join dibs.dead d on d.id = l.id where l.number = 1
-on conflict (type, row_key) where row_key is not null do nothing;
+from dibs.clock c cross join temp.dibs_listed l cross join dibs.dead d on d.id = l.id where l.number = 1;
 delete from dibs.dead where id in (select id from temp.dibs_listed where number = 1);
-select l.id, l.number, (select k.job from dibs.unique_keys k where k.type = l.type and k.key = l.unique_key)
+select l.id, l.number, coalesce((select k.job from dibs.unique_keys k where k.type = l.type and k.key = l.unique_key),
+  (select j.id from dibs.dead d cross join dibs.jobs j on j.type = d.type and j.row_key = d.row_key where d.id = l.id))
 from temp.dibs_listed l order by l.id;
 
 -- name: matching_dead
