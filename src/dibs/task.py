@@ -166,6 +166,10 @@ class Declared:
         """What names the row that a job stands for, if it stands for one."""
         return None
 
+    def label(self, job: Claimed) -> int | str:
+        """What a job is called in the log."""
+        return job.id
+
     def limit(self, arguments: dict[str, Any]) -> float | None:
         """Seconds that a job with these arguments may take."""
         return self.timeout

@@ -22,7 +22,7 @@ from dibs.operations import jobs, workers
 from dibs.operations.jobs import Filter
 from tests.adopted.schemas import WORDS
 from tests.adopted.tables import Application, Hand
-from tests.apps import on_postgres
+from tests.apps import on_postgres, on_sqlite
 
 PATIENCE = 30.0
 TABLE = """create table stickers (
@@ -229,6 +229,23 @@ async def test_a_worker_runs_rows_as_they_come(async_app: Dibs) -> None:
     assert statuses(application) == {"completed": 3}
 
 
+@on_sqlite
+async def test_a_change_of_the_file_wakes_a_worker(async_app: Dibs) -> None:
+    app, application = async_app, Application(async_app.engine)
+    application.execute(TABLE)
+    stickers, ran = adopt(app, poll=3600.0), list[int]()
+
+    @stickers.process
+    async def render(row: dict[str, Any]) -> None:
+        ran.append(row["id"])
+
+    async with at_work(app) as worker:
+        await until(lambda: worker.feeds["stickers"].dry)
+        for n in range(1, 4):
+            application.execute("insert into stickers (id, status) values (%s, %s)", [n, "queued"])
+            await until(lambda n=n: len(ran) == n)  # type: ignore[misc]  # of the loop
+
+
 async def test_a_row_that_runs_for_long_under_a_living_worker_is_not_run_twice(async_app: Dibs) -> None:
     app, application = async_app, Application(async_app.engine)
     application.execute(TABLE)
@@ -243,9 +260,8 @@ async def test_a_row_that_runs_for_long_under_a_living_worker_is_not_run_twice(a
     fill(application, 1)
     async with at_work(app) as one, app.running() as other:
         await until(lambda: bool(began))
-        watches = [one._watch(feed) for feed in one.feeds.values()] + [other._watch(f) for f in other.feeds.values()]
         for _ in range(20):
-            for watch in watches:
+            for watch in (*one.watches, *other.watches):
                 watch.minded = 0.0
                 await watch.run_once(1e9)
         await asyncio.sleep(2)  # twice its time, which is longer than ten looks

@@ -25,18 +25,19 @@ class Found:
 @operation(reads=True, atomic=True)
 def inspect(adoption: Adoption) -> Conversation[Found]:
     """Look, and compare."""
-    table = _usable(adoption.table, (yield from describe(adoption.table)))
+    table = usable(adoption.table, (yield from describe(adoption.table)))
     _check(adoption, table)
     if adoption.output is None:
         return Found(table, None)
-    output = _usable(adoption.output.table, (yield from describe(adoption.output.table)))
+    output = usable(adoption.output.table, (yield from describe(adoption.output.table)))
     _has(output, adoption.output.columns)
     if len(adoption.output.columns) != len(adoption.key):
         raise NotAdoptable(adoption.name, "output names as many columns as the key has, in the same order")
     return Found(table, output)
 
 
-def _usable(parts: Sequence[str], table: Table | None) -> Table:
+def usable(parts: Sequence[str], table: Table | None) -> Table:
+    """A table that can be worked on, or a NotAdoptable that says why not."""
     name = ".".join(parts)
     if table is None:
         raise NotAdoptable(name, "there is no such table. Names are taken as they are written, capitals included")

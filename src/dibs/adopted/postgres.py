@@ -57,6 +57,10 @@ class PostgresTable:
             "mend": [self._mend()],
             "notice": [self._notice()],
             "look": [self._look()],
+            "explain": [f"explain {self._explained()}"],
+            "unknown": [self._unknown()],
+            "stuck": [self._stuck()],
+            **({} if self.adoption.output is None else {"duplicates": [self.duplicates()]}),
         }
 
     # Pieces
@@ -318,6 +322,98 @@ returning id"""
         return f"""select t.{self.status}::text, to_jsonb(t)::text,
   (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key("t")})
 from {self.table} t where {self.same_row("t", values)}"""
+
+    # What a check asks
+
+    def _explained(self) -> str:
+        keys = ", ".join(f"t.{name}" for name in self.key)
+        return f"select {keys} from {self.table} t where {self._free()} order by {self.order_by()} limit 5"
+
+    def _unknown(self) -> str:
+        words = ", ".join(dict.fromkeys(self.word(state) for state in self.adoption.words))
+        return (
+            f"select {self.status}::text, count(*) from {self.table} t\n"
+            f"where ({self.status} is null or {self.status} not in ({words})) and {self.condition('t')} group by 1 order by 2 desc limit 20"
+        )
+
+    def _stuck(self) -> str:
+        """Rows that say that they run, for too long as far as one can see, and nobody alive has them."""
+        return (
+            f"select {self.row_key('t')} from {self.table} t\n"
+            f"where {self.status} = {self.word(JobState.RUNNING)} and not {self._still_fresh('t')} and {self.condition('t')}\n"
+            f"  and not exists (select from {self.own}jobs j join {self.own}workers w on w.id = j.worker >> 20\n"
+            f"    where j.type = {self.name} and j.row_key = {self.row_key('t')} and j.held) limit 1000"
+        )
+
+    def duplicates(self) -> str:
+        """Rows that have left more than one trace."""
+        output, table = self.adoption.output, self.found.output
+        assert output is not None
+        assert table is not None
+        names = ", ".join(quoted(name) for name in output.columns)
+        place = f"{quoted(table.schema)}.{quoted(table.name)}"
+        return f"select {names}, count(*) from {place} group by {names} having count(*) > 1 order by count(*) desc limit 1000"
+
+    # What the owner of the table may add
+
+    def wakes(self) -> list[str]:
+        """Tell workers at once of rows that come to wait, once for each statement."""
+        function = f"{self.own}{quoted('wake ' + self.adoption.name)}"
+        body = (
+            f"begin\n  if exists (select from dibs_changed where {self.status} = {self.word(JobState.PENDING)}) then\n"
+            f"    perform {self.own}wake_1({self.name}, 4, statement_timestamp());\n  end if;\n  return null;\nend"
+        )
+        trigger = "create or replace trigger {} after {} on {} referencing new table as dibs_changed\nfor each statement execute function {}()"
+        return [
+            _plain(f"create or replace function {function}() returns trigger language plpgsql as {_dollars(body)}"),
+            *[
+                _plain(trigger.format(f"dibs_wake_{event}", event, self.table, function))
+                for event in ("insert", "update")
+            ],
+        ]
+
+    def recovers(self, stuck_after: float) -> str:
+        """What a worker does with rows that were left behind, as a function for the database's own cron.
+
+        It looks twice, so that workers who come back after an outage are not taken for dead.
+        """
+        function = f"{self.own}{quoted('recover ' + self.adoption.name)}"
+        running, pending = self.word(JobState.RUNNING), self.word(JobState.PENDING)
+        unowned = (
+            f"t.{self.status} = {running} and not {self._still_fresh('t')} and {self.condition('t')}\n"
+            f"    and (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key('t')} limit 1) is null"
+        )
+        done = f"    update {self.table} t set {self.status} = {self.word(JobState.SUCCESSFUL)} where {unowned} and {self.has_output('t')};\n"
+        body = f"""declare
+  silent bigint[]; beats timestamptz[]; freed bigint; left_behind bigint;
+begin
+  select array_agg(id), array_agg(beat_at) into silent, beats from {self.own}workers
+  where abs(extract(epoch from clock_timestamp() - beat_at)) > 2 * lease;
+  if silent is not null then
+    perform pg_sleep(5);
+    perform {self.own}recover_1(0, '{{}}', silent, beats);
+  end if;
+  with mended as (
+    {self._mend()})
+  select count(*) into freed from mended;
+{done if self.adoption.output else ""}  update {self.table} t set {self.status} = {pending} where {unowned};
+  get diagnostics left_behind = row_count;
+  return freed + left_behind;
+end""".replace("%(stuck_after)s", f"{stuck_after:g}")
+        return _plain(f"create or replace function {function}() returns bigint language plpgsql as {_dollars(body)}")
+
+
+def _dollars(body: str) -> str:
+    """A text as a constant, whatever is in it."""
+    tag = "$dibs$"
+    while tag in body:
+        tag = f"{tag[:-1]}_$"
+    return f"{tag}\n{body}\n{tag}"
+
+
+def _plain(sql: str) -> str:
+    """As it is typed into a shell."""
+    return sql.replace("%%", "%")
 
 
 def _type(column: Column) -> str:

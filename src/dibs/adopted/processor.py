@@ -21,6 +21,8 @@ from dibs.task import Declared, Options
 
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 
+LONGEST_LABEL = 200
+
 READERS: dict[str, Callable[[Any], Any]] = {
     "numeric": Decimal,
     "timestamp with time zone": datetime.fromisoformat,
@@ -96,6 +98,11 @@ class Processor(Declared):
         options = Options(queue=adoption.name, max_attempts=adoption.max_attempts)
         super().__init__(function, name=adoption.name, options=options, **said)
         self.signature = signature  # type: ignore[assignment]  # it loads, which is all that is asked of it here
+
+    def label(self, job: Claimed) -> str:
+        """The row itself: its table and its key, on one line and without what could be taken for more of the log."""
+        text = f"{self.name} {', '.join(map(str, taken_of(job).key))}"
+        return "".join(each if each.isprintable() and each not in '"\\' else "?" for each in text[:LONGEST_LABEL])
 
     def row_key(self, job: Claimed) -> Sequence[Any]:
         """What names the row of this job."""

@@ -57,6 +57,10 @@ class SqliteTable:
             "mend": list(self._mend()),
             "notice": list(self._notice()),
             "look": [self._look()],
+            "explain": [_step(f"explain query plan {self._explained()}")],
+            "unknown": [self._unknown()],
+            "stuck": [self._stuck()],
+            **({} if self.adoption.output is None else {"duplicates": [_step(self.duplicates())]}),
         }
 
     # Pieces
@@ -317,6 +321,35 @@ class SqliteTable:
             f"  (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key()})\n"
             f"from {self.table} where {parts}"
         )
+
+    # What a check asks
+
+    def _explained(self) -> str:
+        return f"select {', '.join(self.key)} from {self.table} where {self._free()} order by {self.order_by()} limit 5"
+
+    def _unknown(self) -> Step:
+        words = ", ".join(dict.fromkeys(self.word(state) for state in self.adoption.words))
+        return _step(
+            f"select cast({self.status} as text), count(*) from {self.table}\n"
+            f"where ({self.status} is null or {self.status} not in ({words})) and {self.condition()} group by 1 order by 2 desc limit 20"
+        )
+
+    def _stuck(self) -> Step:
+        """Rows that say that they run, for too long as far as one can see, and nobody alive has them."""
+        return _step(
+            f"select {self.row_key()} from {self.table}\n"
+            f"where {self.status} = {self.word(JobState.RUNNING)} and not {self._still_fresh()} and {self.condition()}\n"
+            f"  and not exists (select 1 from {self.own}jobs j join {self.own}workers w on w.id = j.worker >> 20\n"
+            f"    where j.type = {self.name} and j.row_key = {self.row_key()} and j.held = 1) limit 1000"
+        )
+
+    def duplicates(self) -> str:
+        """Rows that have left more than one trace."""
+        output, table = self.adoption.output, self.found.output
+        assert output is not None
+        assert table is not None
+        names = ", ".join(quoted(name) for name in output.columns)
+        return f"select {names}, count(*) from {quoted(table.name)} group by {names} having count(*) > 1 order by count(*) desc limit 1000"
 
 
 def _step(sql: str, *, when: str = "") -> Step:

@@ -66,11 +66,11 @@ class Lines(JobLog):
         self.unwritten: list[str] = []
         self.second, self.moment = 0, ""
 
-    def claimed(self, job: int, worker: str) -> None:
+    def claimed(self, job: int | str, worker: str) -> None:
         """It begins."""
         self._add(f"Job {job} claimed by {worker}")
 
-    def ended(self, job: int, change: Change, seconds: float) -> None:
+    def ended(self, job: int | str, change: Change, seconds: float) -> None:
         """It came to this."""
         if change is SUCCESS:  # most
             self._add(f"Job {job} completed in {seconds:.1f}s")
@@ -92,7 +92,7 @@ class Lines(JobLog):
         now = int(time.time())
         if now != self.second:
             self.second, self.moment = now, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
-        if self.json:  # neither numbers nor names of workers need escaping
+        if self.json:  # neither labels of jobs nor names of workers need escaping
             self.unwritten.append(f'{{"time": "{self.moment}", "level": "info", "message": "{message}"}}\n')
         else:
             self.unwritten.append(f"{self.moment} INFO    {message}\n")

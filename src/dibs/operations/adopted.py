@@ -173,3 +173,34 @@ def look(source: Source, key: Sequence[Any]) -> Conversation[Look | None]:
     parts = {f"key_{n}": None if part is None else str(part) for n, part in enumerate(key)}
     rows = yield Compiled("look", source.steps["look"], key=list(key), **parts)
     return Look(rows[0][0], decode(rows[0][1]), rows[0][2]) if rows else None
+
+
+@operation(reads=True)
+def explain(source: Source) -> Conversation[list[str]]:
+    """How the database finds the rows that wait."""
+    rows = yield Compiled("explain", source.steps["explain"])
+    return [str(row[-1]) for row in rows]
+
+
+class Trouble(NamedTuple):
+    """What is wrong with the rows of a table: unknown words and how many rows have them, rows that nobody works on
+    although they say so, rows that have more than one output."""
+
+    unknown: list[tuple[str | None, int]]
+    stuck: list[str]
+    duplicates: list[Row]
+
+
+@operation(reads=True)
+def trouble(source: Source) -> Conversation[Trouble]:
+    """Look for it. Reads whole tables: for a person who asks."""
+    unknown = yield Compiled("unknown", source.steps["unknown"])
+    stuck = yield Compiled("stuck", source.steps["stuck"], stuck_after=source.stuck_after)
+    twice = (yield Compiled("duplicates", source.steps["duplicates"])) if "duplicates" in source.steps else []
+    return Trouble([(row[0], row[1]) for row in unknown], [row[0] for row in stuck], twice)
+
+
+@operation(repeatable=False)
+def change(steps: Sequence[Any]) -> Conversation[None]:
+    """Change the table itself, in one statement."""
+    yield Compiled("change", steps)

@@ -28,6 +28,16 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Index:
+    """An index on plain columns; `where` says for which rows it holds, if not for all."""
+
+    name: str
+    columns: tuple[str, ...]
+    unique: bool
+    where: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """A table, or what else is called so, as it is."""
 
@@ -36,7 +46,12 @@ class Table:
     name: str
     allowed: bool  # to read and to update it
     columns: Mapping[str, Column]
-    unique: Sequence[frozenset[str]]  # the columns of each unique index that holds for all rows
+    indexes: Sequence[Index]
+
+    @property
+    def unique(self) -> list[frozenset[str]]:
+        """The columns of each unique index that holds for all rows."""
+        return [frozenset(index.columns) for index in self.indexes if index.unique and index.where is None]
 
 
 @operation(reads=True, atomic=True)
@@ -47,13 +62,17 @@ def describe(parts: Sequence[str]) -> Conversation[Table | None]:
     if not rows:
         return None
     ((kind, schema, name, allowed),) = rows
-    columns = yield Statement("columns", table=name, quoted=quoted)
-    unique = yield Statement("unique_columns", table=name, quoted=quoted)
+    fields = yield Statement("columns", table=name, quoted=quoted)
+    indexes = yield Statement("indexes", table=name, quoted=quoted)
     return Table(
         kind,
         schema,
         name,
         bool(allowed),
-        {row[0]: Column(row[0], row[1], bool(row[2]), tuple(decode(row[3]) or ())) for row in columns},
-        [frozenset(decode(row[0])) for row in unique if row[0]],
+        {row[0]: Column(row[0], row[1], bool(row[2]), tuple(decode(row[3]) or ())) for row in fields},
+        [
+            Index(row[0], tuple(columns), bool(row[2]), row[3])
+            for row in indexes
+            if row[1] and None not in (columns := decode(row[1]))
+        ],
     )

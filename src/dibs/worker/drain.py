@@ -231,7 +231,7 @@ class Drain:
         each = Running(job, task, self.runner.context(task, job), time.monotonic())
         each.future = self.loop.create_task(self._run(task, job, each.current), name=f"job {job.id}")
         self.running[each.current.lease] = each
-        self.log.claimed(job.id, self.name)
+        self.log.claimed(task.label(job), self.name)
 
     async def _run(self, task: Declared, job: Claimed, current: CurrentJob) -> Outcome | Committed:
         outcome = await self.runner.run(task, job, current)
@@ -253,7 +253,7 @@ class Drain:
                 key = each.task.row_key(each.job)
                 settle = Settle(each.job.lease, change, each.task.keep, each.job.attempts, key)
                 self.feeds.get(each.job.type, self.feed).settles.append((each.job, settle))
-            self.log.ended(each.job.id, change, time.monotonic() - each.began)
+            self.log.ended(each.task.label(each.job), change, time.monotonic() - each.began)
 
     def _count(self, job: Claimed, change: Change, turn: Turn) -> None:
         became = turn.became(job.id, change)

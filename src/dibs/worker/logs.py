@@ -14,11 +14,11 @@ log = logging.getLogger("dibs")
 class JobLog:
     """The two lines of every job. They come by the thousand, so whoever writes the log may have a quicker way."""
 
-    def claimed(self, job: int, worker: str) -> None:
+    def claimed(self, job: int | str, worker: str) -> None:
         """It begins."""
         log.info("Job %s claimed by %s", job, worker)
 
-    def ended(self, job: int, change: Change, seconds: float) -> None:
+    def ended(self, job: int | str, change: Change, seconds: float) -> None:
         """It came to this."""
         level, text = said(change, seconds)
         log.log(level, "Job %s %s", job, text)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from dibs.engines.engine import Engine
@@ -131,15 +132,19 @@ class RowWatch:
     is_idle: Callable[[], bool]
     woken: Callable[[], None]
     minded: float = 0.0
+    sooner: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
         """Look, until cancelled."""
         while True:
+            self.sooner.clear()
             try:
                 await self.run_once(time.monotonic())
             except DibsError as error:
                 log.warning("A look at %s failed: %s", self.source.name, error)
-            await asyncio.sleep(self.source.poll)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.source.poll):
+                    await self.sooner.wait()
 
     async def run_once(self, now: float) -> None:
         """One look."""

@@ -174,7 +174,7 @@ class Turns:
         each = Running(job, task, self.runner.context(task, job), time.monotonic())
         self.running[each.current.lease] = each
         self.stats.claimed += 1
-        self.log.claimed(job.id, self.name)
+        self.log.claimed(task.label(job), self.name)
         each.future = self.loop.create_task(self._run(each))
 
     async def _run(self, each: Running) -> None:
@@ -192,13 +192,13 @@ class Turns:
             change: Change = Done(outcome.state)
             self.lanes[0].note([job.id])  # any of them tells
             self._came_to(job, change)
-            self.log.ended(job.id, change, seconds)
+            self.log.ended(task.label(job), change, seconds)
         elif each.lost:
             self._refused(job)
         else:
             change = after(job, outcome, task.retry, has_hook=task.on_failure is not None)
             self._say(job, change)
-            self.log.ended(job.id, change, seconds)
+            self.log.ended(task.label(job), change, seconds)
         if self.limits.jobs is not None:
             self._mind_limits()
         if self.buffer.waiting and not self.in_trouble:

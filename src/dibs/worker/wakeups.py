@@ -50,6 +50,7 @@ class Wakeups:
     woken: Callable[[], None]
     learned: Callable[[Sequence[str]], None]
     is_idle: Callable[[], bool]
+    stirred: Callable[[], None] = lambda: None  # somebody has written something, which may concern an adopted table
     pause: float = FIRST_LOOK
     due: float = float("inf")  # when something becomes due, by time.time()
     sooner: asyncio.Event = field(default_factory=asyncio.Event)
@@ -130,6 +131,7 @@ class Wakeups:
 
     async def _heard(self, hint: Hint) -> None:
         if not hint.payload:  # somebody has written something: look, without taking the write lock
+            self.stirred()
             seconds = await self.engine.arun(claims.next_due(list(self.queues())))
             if seconds is not None:
                 self._due_at(time.time() + seconds)

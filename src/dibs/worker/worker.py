@@ -60,6 +60,7 @@ class Worker(Turns):
         self.threads = DaemonThreads(settings.concurrency, "dibs-job")
         self.enlisted: Callable[[Sequence[WorkerId]], None] = lambda rows: None
         self.begun = asyncio.Event()
+        self.watches: list[RowWatch] = []
 
     async def run(self) -> Stats:
         """Work until `stop` is called."""
@@ -89,6 +90,7 @@ class Worker(Turns):
             self._woken,
             self._learn,
             lambda: self.feed.dry,
+            self._stirred,
         )
         self.heart.start()
         self.begun.set()
@@ -103,7 +105,7 @@ class Worker(Turns):
 
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as group:
-            watches = [self._watch(feed) for feed in self.feeds.values()]
+            self.watches = [self._watch(feed) for feed in self.feeds.values()]
             services = [
                 group.create_task(run(), name=name)
                 for name, run in (
@@ -111,7 +113,7 @@ class Worker(Turns):
                     ("progress", self.progress.run),
                     ("tallies", self.tallies.run),
                     ("housekeeping", Housekeeping(self.engine).run),
-                    *[("rows", watch.run) for watch in watches],
+                    *[("rows", watch.run) for watch in self.watches],
                 )
             ]
             feeds = [*[self.feed] * LANES, *self.feeds.values()]
@@ -194,6 +196,10 @@ class Worker(Turns):
                 for row, source in zip(rows[LANES:], sources, strict=True)
             ],
         ]
+
+    def _stirred(self) -> None:
+        for watch in self.watches:
+            watch.sooner.set()
 
     def _watch(self, feed: Feed) -> RowWatch:
         assert feed.source is not None

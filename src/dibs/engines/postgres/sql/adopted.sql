@@ -11,9 +11,11 @@ select a.attname::text, format_type(a.atttypid, a.atttypmod), not a.attnotnull,
   (select json_agg(e.enumlabel order by e.enumsortorder) from pg_enum e where e.enumtypid = a.atttypid)::text
 from pg_attribute a where a.attrelid = to_regclass(:quoted::text) and a.attnum > 0 and not a.attisdropped order by a.attnum;
 
--- name: unique_columns
--- The columns of each unique index that holds for all rows.
-select (select json_agg(a.attname order by k.n) from unnest(i.indkey) with ordinality k(attnum, n)
-        join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum where k.n <= i.indnkeyatts)::text
-from pg_index i
-where i.indrelid = to_regclass(:quoted::text) and i.indisunique and i.indisvalid and i.indpred is null and i.indexprs is null;
+-- name: indexes
+-- Of those on plain columns: the name, the columns, whether it is unique, and for which rows it holds, if not for all.
+select c.relname::text,
+  (select json_agg(a.attname order by k.n) from unnest(i.indkey) with ordinality k(attnum, n)
+   join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum where k.n <= i.indnkeyatts)::text,
+  i.indisunique, pg_get_expr(i.indpred, i.indrelid)
+from pg_index i join pg_class c on c.oid = i.indexrelid
+where i.indrelid = to_regclass(:quoted::text) and i.indisvalid and i.indexprs is null;

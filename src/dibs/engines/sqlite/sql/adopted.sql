@@ -9,9 +9,11 @@ where type in ('table', 'view') and name = :table collate nocase;
 -- Name, type as declared, whether it may be null, and the words of an enum, which SQLite does not have.
 select name, type, "notnull" = 0 and pk = 0, null from pragma_table_xinfo(:table) where hidden in (0, 2, 3) order by cid;
 
--- name: unique_columns
--- The columns of each unique index that holds for all rows.
-select json_group_array(name) from (select name from pragma_table_info(:table) where pk > 0 order by pk) having count(*) > 0
+-- name: indexes
+-- Of those on plain columns: the name, the columns, whether it is unique, and for which rows it holds, if not for all.
+select 'primary key', json_group_array(name), 1, null
+from (select name from pragma_table_info(:table) where pk > 0 order by pk) having count(*) > 0
 union all
-select (select json_group_array(i.name) from (select name from pragma_index_info(l.name) order by seqno) i)
-from pragma_index_list(:table) l where l."unique" and not l.partial;
+select l.name, (select json_group_array(i.name) from (select name from pragma_index_info(l.name) order by seqno) i), l."unique",
+  (select substr(m.sql, instr(lower(m.sql), ' where ') + 7) from sqlite_master m where m.type = 'index' and m.name = l.name and l.partial)
+from pragma_index_list(:table) l;

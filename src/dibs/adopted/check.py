@@ -1,0 +1,85 @@
+"""How an adopted table is: what it lacks, what is wrong with its rows, and how the database finds those that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dibs.adopted.plan import Improvement, Plan, tables
+from dibs.adopted.source import Adopted
+from dibs.engines.dialect import Step
+from dibs.engines.engine import Engine
+from dibs.errors import NotAdoptable
+from dibs.operations import adopted
+
+MANY = 1_000  # rows that wait: with fewer, the database may well read all of them
+LONG = 86_400.0  # seconds that an index may take to be built
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be, and what to do."""
+
+    problem: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One table."""
+
+    name: str
+    findings: Sequence[Finding]
+    explained: Sequence[str] = ()
+
+
+def plan(table: Adopted, engine: Engine, existing: str | None = None) -> list[Improvement]:
+    """What it lacks."""
+    adoption = table.adoption
+    numbers = all(isinstance(word, int) for word in adoption.words.values())
+    word = int(existing) if existing is not None and numbers and existing.lstrip("-").isdigit() else existing
+    return Plan(adoption, engine.run(tables(adoption)), engine.name, word).improvements()
+
+
+def apply(improvement: Improvement, engine: Engine) -> None:
+    """Do it. An index is built beside the table's own work, and may take long."""
+    sql = improvement.sql if engine.name == "sqlite" else improvement.sql.replace("%", "%%")
+    engine.run_once(adopted.change([Step(sql)]), within=LONG)
+
+
+def check(table: Adopted, engine: Engine) -> Checked:
+    """Look at everything."""
+    try:
+        findings = [Finding(f"it lacks this: {each.why}", each.sql + ";") for each in plan(table, engine)]
+        source = table.source(engine)
+    except NotAdoptable as error:
+        return Checked(table.name, [Finding(str(error))])
+    trouble = engine.run(adopted.trouble(source))
+    for word, count in trouble.unknown:
+        findings.append(Finding(f"{count:,} rows have the status {word!r}, which is none of its words"))
+    if trouble.stuck:
+        some = ", ".join(trouble.stuck[:5])
+        findings.append(
+            Finding(f"{_many(trouble.stuck)} rows say that they run, and nobody alive works on them", f"such as {some}")
+        )
+    if trouble.duplicates:
+        query = source.steps["duplicates"][0].sql.replace("%%", "%")
+        findings.append(Finding(f"{_many(trouble.duplicates)} rows have more than one output", query + ";"))
+    explained = engine.run(adopted.explain(source))
+    if any(map(_is_slow, explained)) and engine.run(adopted.counted(source, MANY))[0] >= MANY:
+        findings.append(Finding("a claim reads more than the rows that it takes", "\n".join(explained)))
+    return Checked(table.name, findings, explained)
+
+
+def _many(found: Sequence[object]) -> str:
+    return f"{len(found):,}{' or more' if len(found) >= 1_000 else ''}"
+
+
+def _is_slow(line: str) -> bool:
+    """It reads the whole table, or sorts what it has read.
+
+    >>> _is_slow("  ->  Seq Scan on stickers t"), _is_slow("SCAN stickers USING INDEX stickers_dibs_waiting")
+    (True, False)
+    """
+    words = ("Seq Scan", "Sort", "USE TEMP B-TREE")
+    return any(word in line for word in words) or (line.startswith("SCAN ") and "USING" not in line)

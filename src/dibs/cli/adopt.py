@@ -1,0 +1,143 @@
+"""`dibs adopt`: what a table of yours lacks to be a good queue; do it; look how it is."""
+
+from __future__ import annotations
+
+import click
+
+from dibs.adopted.check import apply as carry_out
+from dibs.adopted.check import check as look_at
+from dibs.adopted.check import plan as plan_for
+from dibs.adopted.inspect import inspect
+from dibs.adopted.plan import Improvement
+from dibs.adopted.postgres import PostgresTable
+from dibs.adopted.source import Adopted
+from dibs.app import Dibs
+from dibs.cli.render import json_option, print_json
+from dibs.cli.target import load, target_argument
+
+existing_option = click.option(
+    "--existing", metavar="WORD", help="The status of rows that are there already, if that column is to be added."
+)
+wake_option = click.option(
+    "--wake", is_flag=True, help="Also triggers that tell workers of new rows at once (PostgreSQL)."
+)
+cron_option = click.option(
+    "--cron", is_flag=True, help="Also the recovery as a function for the database's own cron (PostgreSQL)."
+)
+
+
+@click.group()
+def adopt() -> None:
+    """Tables of yours that are queues: plan what they need, apply it, check them."""
+
+
+@adopt.command()
+@target_argument
+@existing_option
+@wake_option
+@cron_option
+def plan(target: str | None, existing: str | None, wake: bool, cron: bool) -> None:
+    """Print what the adopted tables lack, as plain SQL with a reason for each statement. Changes nothing.
+
+    \b
+    Example: dibs adopt plan shop.jobs:app
+             dibs adopt plan shop.jobs:app --existing completed > adopt.sql
+    """
+    app = _app(target)
+    for table in app.adopted.values():
+        found = _wanted(app, table, existing, wake, cron)
+        click.echo(f"-- {table.name}: {'nothing is missing' if not found else f'{len(found)} statements'}")
+        for each in found:
+            click.echo(f"\n-- {each.why}\n{each.sql};")
+
+
+@adopt.command()
+@target_argument
+@existing_option
+@wake_option
+@cron_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def apply(target: str | None, existing: str | None, wake: bool, cron: bool, yes: bool) -> None:
+    """Do what `plan` prints, after asking. Indexes are built while your application goes on.
+
+    \b
+    Example: dibs adopt apply shop.jobs:app --yes
+    """
+    app = _app(target)
+    wanted = [each for table in app.adopted.values() for each in _wanted(app, table, existing, wake, cron)]
+    if not wanted:
+        click.echo("nothing to do: nothing is missing")
+        return
+    for each in wanted:
+        click.echo(f"-- {each.why}\n{each.sql};\n")
+    if not yes:
+        click.confirm(f"Run these {len(wanted)} statements?", abort=True)
+    for number, each in enumerate(wanted, 1):
+        carry_out(each, app.engine)
+        click.secho(f"{number} of {len(wanted)}: done", fg="green")
+
+
+@adopt.command()
+@target_argument
+@json_option
+@click.pass_context
+def check(context: click.Context, target: str | None, as_json: bool) -> None:
+    """Say how the adopted tables are; exits 1 when something is wrong. Reads them whole.
+
+    \b
+    Example: dibs adopt check shop.jobs:app
+    """
+    app = _app(target)
+    checked = [look_at(table, app.engine) for table in app.adopted.values()]
+    if as_json:
+        print_json(
+            [
+                {
+                    "table": each.name,
+                    "ok": not each.findings,
+                    "findings": [{"problem": found.problem, "detail": found.detail} for found in each.findings],
+                    "plan": list(each.explained),
+                }
+                for each in checked
+            ]
+        )
+    else:
+        for each in checked:
+            click.secho(
+                f"{each.name}: {'good' if not each.findings else ''}", fg="green" if not each.findings else None
+            )
+            for found in each.findings:
+                click.secho(f"  {found.problem}", fg="yellow")
+                for line in found.detail.splitlines():
+                    click.echo(f"    {line}")
+            if each.explained:
+                click.echo("  how a claim finds its rows:")
+                for line in each.explained:
+                    click.echo(f"    {line}")
+    context.exit(1 if any(each.findings for each in checked) else 0)
+
+
+def _app(target: str | None) -> Dibs:
+    app = load(target)
+    if not app.adopted:
+        raise click.ClickException(
+            "This app adopts no table. Name the app that calls app.adopt(...), as module:attribute (shop.jobs:app)."
+        )
+    return app
+
+
+def _wanted(app: Dibs, table: Adopted, existing: str | None, wake: bool, cron: bool) -> list[Improvement]:
+    found = plan_for(table, app.engine, existing)
+    if not (wake or cron):
+        return found
+    if app.engine.name != "postgres":
+        raise click.UsageError("--wake and --cron are for PostgreSQL: SQLite tells of changes itself.")
+    if any(each.sql.startswith("alter table") for each in found):
+        raise click.ClickException("First add the columns: dibs adopt apply, without --wake and --cron.")
+    texts = PostgresTable(table.adoption, app.engine.run(inspect(table.adoption)), app.engine.dialect.own)
+    if wake:
+        found += [Improvement(sql, "workers hear of new rows at once") for sql in texts.wakes()]
+    if cron:
+        why = "for the database's own cron: rows of dead workers, and rows left behind, wait again"
+        found.append(Improvement(texts.recovers(table.adoption.stuck_after), why))
+    return found

@@ -1,0 +1,127 @@
+"""`dibs adopt`: what a table lacks, carried out, and how it is."""
+
+import json
+
+import pytest
+
+from dibs import Dibs
+from tests.adopted.tables import Application
+from tests.apps import on_postgres, on_sqlite
+from tests.cli.commands import Shell
+
+APP = """
+from dibs import Dibs
+app = Dibs({url!r})
+stickers = app.adopt("stickers", key="id", status="status", order_by="created_at", started_at="started_at",
+    finished_at="completed_at", worker="worker_id", error="error", attempts="attempts", priority="priority",
+    states=dict(PENDING="queued", RUNNING="started", SUCCESSFUL="completed", FAILED="failed"),
+    where="title <> '100%'", output=("sticker_files", "sticker_id"), stuck_after=60)
+
+@stickers.process
+def render(row):
+    pass
+"""
+
+
+@pytest.fixture
+def name(shell: Shell, url: str) -> str:
+    return shell.write(APP.format(url=url)) + ":app"
+
+
+@pytest.fixture
+def application(app: Dibs) -> Application:
+    application = Application(app.engine)
+    application.execute("create table stickers (id integer primary key, created_at timestamp not null, title text)")
+    application.execute("create table sticker_files (sticker_id integer not null)")
+    application.execute("insert into stickers values (1, '2026-01-01 00:00:00', 'old')")
+    return application
+
+
+def test_a_status_that_is_added_asks_what_old_rows_get(shell: Shell, name: str, application: Application) -> None:
+    result = shell.dibs("adopt", "plan", name)
+    assert result.exit_code == 1
+    assert "Which word do rows get that are there already (queued, started, completed, failed)?" in result.output
+    result = shell.dibs("adopt", "plan", name, "--existing", "nonsense")
+    assert (result.exit_code, "none of its words" in result.output) == (1, True)
+
+
+def test_planned_applied_and_good(shell: Shell, name: str, application: Application) -> None:
+    planned = shell.dibs("adopt", "plan", name, "--existing", "completed")
+    assert planned.exit_code == 0
+    statements = [line for line in planned.output.splitlines() if line and not line.startswith("--")]
+    assert len(statements) in (10, 11)
+    reasons = [line for line in planned.output.splitlines() if line.startswith("-- ")]
+    assert len(reasons) == len(statements) + 1, "a reason for each"
+    assert application.execute("select count(*) from stickers") == [(1,)], "nothing was changed"
+
+    refused = shell.dibs("adopt", "apply", name, "--existing", "completed", input="n\n")
+    assert refused.exit_code == 1
+    assert "has no column 'status'" in shell.dibs("adopt", "check", name).output
+
+    applied = shell.dibs("adopt", "apply", name, "--existing", "completed", input="y\n")
+    assert applied.exit_code == 0, applied.output
+    assert application.execute("select status, attempts, priority from stickers") == [("completed", 0, 0)]
+    assert "nothing is missing" in shell.dibs("adopt", "plan", name).output
+    assert "nothing to do" in shell.dibs("adopt", "apply", name).output
+    good = shell.dibs("adopt", "check", name)
+    assert (good.exit_code, good.output.splitlines()[0]) == (0, "stickers: good")
+    assert "how a claim finds its rows" in good.output
+
+
+def test_what_is_wrong_is_said(shell: Shell, name: str, application: Application) -> None:
+    shell.dibs("adopt", "apply", name, "--existing", "completed", "--yes")
+    add = "insert into stickers (id, created_at, title, status, started_at) values (%s, '2026-01-01', 'x', %s, %s)"
+    application.execute(add, [2, "strange", None])
+    application.execute(add, [3, "started", "2026-01-01 00:00:00"])
+    for index in ("sticker_files_dibs_once", "stickers_dibs_waiting"):
+        application.execute(f"drop index {index}")
+    application.execute("insert into sticker_files values (1), (1)")
+    result = shell.dibs("adopt", "check", name, "--json")
+    assert result.exit_code == 1
+    (said,) = json.loads(result.output)
+    problems = "\n".join(each["problem"] for each in said["findings"])
+    assert "1 rows have the status 'strange', which is none of its words" in problems
+    assert "1 rows say that they run, and nobody alive works on them" in problems
+    assert "1 rows have more than one output" in problems
+    assert "the database itself refuses a second output for a row" in problems
+    assert "a claim reads the next rows, however many are done" in problems
+    query = next(each["detail"] for each in said["findings"] if "more than one output" in each["problem"])
+    assert application.execute(query) == [(1, 2)], "the query is there to be run"
+
+
+def test_an_app_that_adopts_nothing_says_so(shell: Shell, url: str) -> None:
+    name = shell.write(f"from dibs import Dibs\napp = Dibs({url!r})\n") + ":app"
+    result = shell.dibs("adopt", "check", name)
+    assert (result.exit_code, "adopts no table" in result.output) == (1, True)
+
+
+@on_sqlite
+def test_what_only_a_server_can_do(shell: Shell, name: str, application: Application) -> None:
+    result = shell.dibs("adopt", "plan", name, "--existing", "completed", "--wake")
+    assert (result.exit_code, "for PostgreSQL" in result.output) == (2, True)
+
+
+@on_postgres
+def test_triggers_and_a_function_for_cron(shell: Shell, name: str, application: Application) -> None:
+    assert "First add the columns" in shell.dibs("adopt", "plan", name, "--existing", "completed", "--cron").output
+    shell.dibs("adopt", "apply", name, "--existing", "completed", "--yes")
+    applied = shell.dibs("adopt", "apply", name, "--wake", "--cron", "--yes")
+    assert applied.exit_code == 0, applied.output
+    with application.connection() as raw:
+        raw.autocommit = True
+        raw.execute("listen dibs_wake")
+        raw.execute("insert into stickers (id, created_at, title) values (5, now(), 'new')")
+        (heard,) = raw.notifies(timeout=30, stop_after=1)
+        assert json.loads(heard.payload)["queue"] == "stickers"
+        raw.execute("update stickers set status = 'started', started_at = now() - interval '2 minutes' where id = 5")
+        raw.execute(
+            "insert into stickers (id, created_at, title, status, started_at) values (6, now(), 'b', 'started', now())"
+        )
+        raw.execute(
+            "insert into stickers (id, created_at, title, status, started_at) values (7, now(), 'c', 'started', null)"
+        )
+        raw.execute("insert into sticker_files values (7)")
+        (left_behind,) = raw.execute('select dibs."recover stickers"()').fetchone()
+        assert left_behind == 1
+        states = dict(raw.execute("select id, status from stickers").fetchall())
+    assert states == {1: "completed", 5: "queued", 6: "started", 7: "completed"}
