@@ -14,7 +14,7 @@ import psycopg
 
 from dibs.engines.engine import Engine, Session
 from dibs.engines.postgres.connection import carry
-from dibs.engines.postgres.engine import PostgresEngine
+from dibs.engines.postgres.engine import ROW_SETTINGS, PostgresEngine
 from dibs.engines.sqlite.engine import SqliteEngine
 from dibs.errors import Conflict
 from dibs.job import Claimed, Lease, WorkerId
@@ -44,7 +44,9 @@ class Run(Protocol):
 class Claimer:
     """One row among the workers, with a lane and a heart that beats in a thread of its own."""
 
-    def __init__(self, engine: Engine, queues: Sequence[str] = ("default",), *, listens: bool = True) -> None:
+    def __init__(
+        self, engine: Engine, queues: Sequence[str] = ("default",), *, listens: bool = True, settings: bool = False
+    ) -> None:
         self.queues = queues
         self.jobs: list[Claimed] = []
         worker = WorkerId(secrets.randbits(NUMBER_BITS))
@@ -52,7 +54,7 @@ class Claimer:
         self.heart = Heart(
             engine, [worker], lease=LEASE, beat=BEAT, held=self._held, tell=self._tell, asking=self._asking
         )
-        self.session = SyncSession(engine)
+        self.session = SyncSession(engine, settings=settings)
         self.lane = Lane(engine, self.session, worker, self.heart.doubt, alone=False)
         self.ear = Ear(engine) if isinstance(engine, PostgresEngine) and listens else None
         self.lane.ladders.hear(self.ear is not None)
@@ -63,7 +65,7 @@ class Claimer:
         while self.ear is not None and self.ear.heard:
             told = self.ear.heard.popleft()
             self.lane.ladders.lower((told.queue, told.rank), told.run_at)
-        turn = _finish(self.lane.turn(Ask(self.queues, limit), settles))
+        turn = finished(self.lane.turn(Ask(self.queues, limit), settles))
         _refuse_losses(turn)
         self.jobs = turn.claimed
         return turn.claimed
@@ -74,7 +76,7 @@ class Claimer:
 
     def settle(self, settles: Sequence[Settle]) -> None:
         """Settle alone."""
-        _refuse_losses(_finish(self.lane.turn(None, settles)))
+        _refuse_losses(finished(self.lane.turn(None, settles)))
         self.jobs = []
 
     def share(self) -> None:
@@ -125,8 +127,8 @@ class Ear:
 class SyncSession(Session):
     """A sync connection in the shape of a session. What is refused for now is repeated: the server counts deadlocks."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.run, self.close = _connected(engine)
+    def __init__(self, engine: Engine, *, settings: bool = False) -> None:
+        self.run, self.close = _connected(engine, settings=settings)
 
     async def arun(self, operation: Operation[T]) -> T:
         """Carry an operation, once, or until it is not refused."""
@@ -146,11 +148,13 @@ def settled(job: Claimed, outcome: Outcome = DONE, policy: Policy = RETRY_AFTER)
     return Settle(job.lease, after(job, outcome, policy))
 
 
-def _connected(engine: Engine) -> tuple[Run, Callable[[], None]]:
-    """A connection of its own: how it carries operations, and how it is closed."""
+def _connected(engine: Engine, *, settings: bool) -> tuple[Run, Callable[[], None]]:
+    """A connection of its own: how it carries operations, and how it is closed; with the settings for adopted rows."""
     match engine:
         case PostgresEngine():
             raw = engine.connect()
+            if settings:
+                raw.execute(ROW_SETTINGS.removeprefix("; "), prepare=False)  # type: ignore[arg-type]  # a constant
             return lambda operation: carry(raw, engine.dialect, operation, engine.server.where), raw.close
         case SqliteEngine():
             role = f"lane-{secrets.token_hex(4)}"
@@ -159,7 +163,7 @@ def _connected(engine: Engine) -> tuple[Run, Callable[[], None]]:
             raise TypeError(f"no sync connection to {engine.name}")
 
 
-def _finish(coroutine: Coroutine[Any, Any, T]) -> T:
+def finished(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that waits for nothing."""
     try:
         coroutine.send(None)

@@ -17,7 +17,7 @@ from dibs.job import Claimed, JobState, WorkerId
 from dibs.ladder import Key
 from dibs.lifecycle import CANCELLING, SUCCESS, Done
 from dibs.operations import adopted
-from dibs.operations.adopted import RANKS, Room, Source, taken_of
+from dibs.operations.adopted import RANKS, Room, Source, Taken, taken_of
 from dibs.operations.claims import Settle, Turn, Want
 from dibs.operations.operation import Operation
 from dibs.worker.lane import Ask, Lane
@@ -38,6 +38,7 @@ class RowLane(Lane):
     place: Sequence[str] | None = None  # where the last claim stopped; None: read from the beginning
     looked: float = 0.0  # when the table was last read from its beginning, by our own clock
     looks: float = 0.0  # seconds that it took
+    came: list[tuple[Claimed, Taken]] = field(default_factory=list)  # with the turn that is under way
 
     @classmethod
     def open(
@@ -62,15 +63,16 @@ class RowLane(Lane):
         turn = await Lane.turn(self, ask, settles)
         if ask and whole:
             self.looked, self.looks = began, time.monotonic() - began
-        ready = [job for job in turn.claimed if _runs(job)]
-        if len(ready) < len(turn.claimed):
-            await self._set_aside([job for job in turn.claimed if job not in ready])
-        return turn._replace(claimed=ready)
+        came, self.came = self.came, []
+        aside = [(job, taken) for job, taken in came if not _runs(job, taken)]
+        if not aside:
+            return turn
+        await self._set_aside(aside)
+        return turn._replace(claimed=[job for job, taken in came if _runs(job, taken)])
 
-    async def _set_aside(self, jobs: Sequence[Claimed]) -> None:
+    async def _set_aside(self, those: Sequence[tuple[Claimed, Taken]]) -> None:
         settles = []
-        for job in jobs:
-            taken = taken_of(job)
+        for job, taken in those:
             if job.finishing >= CANCELLING:
                 log.info("Row %s of %s was cancelled", _named(taken.key), self.source.name)
                 key = None if taken.row is None else taken.key
@@ -104,8 +106,9 @@ class RowLane(Lane):
         """Rows that had a job before move the cursors of the queue, new ones the place in the table."""
         if want is None:
             return
-        new = [taken.place for job in turn.claimed if (taken := taken_of(job)).place is not None]
-        again = [job for job in turn.claimed if taken_of(job).place is None]
+        self.came = [(job, taken_of(job)) for job in turn.claimed]
+        new = [taken.place for _, taken in self.came if taken.place is not None]
+        again = [job for job, taken in self.came if taken.place is None]
         Lane._learn(self, want, turn._replace(claimed=again), asked_at)
         self.note(job.id for job in turn.claimed)
         full = len(turn.claimed) >= want.limit
@@ -113,9 +116,8 @@ class RowLane(Lane):
         self.place = [str(part) for part in last] if last is not None and None not in last else None
 
 
-def _runs(job: Claimed) -> bool:
+def _runs(job: Claimed, taken: Taken) -> bool:
     """The row is there, its output is not, and nobody has cancelled it."""
-    taken = taken_of(job)
     return taken.row is not None and not taken.done and job.finishing < CANCELLING
 
 
