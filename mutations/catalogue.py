@@ -280,8 +280,8 @@ SERVING = [
 CANCELLING = [
     postgres(
         "a cancel waits for a row while it has others",
-        "order by id for update skip locked),\ngone as (\n  delete from dibs.jobs",
-        "order by id for update),\ngone as (\n  delete from dibs.jobs",
+        "order by id for update skip locked),\nmarked as (",
+        "order by id for update),\nmarked as (",
         JOBS,
         file=f"{PG}/jobs.sql",
     ),
@@ -661,4 +661,85 @@ RULES = [
     ),
 ]
 
-BREAKAGES = [*FENCES, *WATCHING, *SERVING, *CANCELLING, *CLAIMING, *RECOVERING, *KEYED, *RULES]
+ROWS, PROCESSING = "tests/adopted/test_rows.py", "tests/adopted/test_processing.py"
+
+ADOPTED = [
+    rule(
+        "a late owner writes into an adopted row",
+        "adopted/postgres.py",
+        "    and d.job <> all ((select ids from refused)::bigint[])\n",
+        "",
+        ROWS,
+        engine="postgres",
+    ),
+    rule(
+        "a late owner writes into an adopted row",
+        "adopted/sqlite.py",
+        "and j.token = temp.dibs_written.token and j.held = 1",
+        "",
+        ROWS,
+        engine="sqlite",
+    ),
+    rule(
+        "a settle writes over what the application has put into a row",
+        "adopted/postgres.py",
+        'where {written} and {self.says("t", JobState.RUNNING)}',
+        "where {written}",
+        ROWS,
+        engine="postgres",
+    ),
+    rule(
+        "a settle writes over what the application has put into a row",
+        "adopted/sqlite.py",
+        "where {self.key_in('temp.dibs_written')} and {self.status} = {self.word(JobState.RUNNING)}",
+        "where {self.key_in('temp.dibs_written')}",
+        ROWS,
+        engine="sqlite",
+    ),
+    rule(
+        "a row whose retry is not due is taken as a new one",
+        "adopted/sqlite.py",
+        " and (j.held = 1 or j.attempts > 0))",
+        " and j.held = 1)",
+        ROWS,
+        engine="sqlite",
+    ),
+    rule(
+        "new rows go to somebody who is not enlisted",
+        "adopted/postgres.py",
+        "from picked p where exists (select from alive)",
+        "from picked p",
+        ROWS,
+        engine="postgres",
+    ),
+    rule(
+        "rows of a paused table are taken",
+        "adopted/postgres.py",
+        "    and not exists (select from {self.own}queues q where q.name = {self.name} and q.paused)\n",
+        "",
+        ROWS,
+        engine="postgres",
+    ),
+    rule(
+        "a row with its output is run",
+        "worker/rows.py",
+        "taken.row is not None and not taken.done and job.finishing < CANCELLING",
+        "taken.row is not None and job.finishing < CANCELLING",
+        PROCESSING,
+    ),
+    rule(
+        "a row is settled without its status",
+        "adopted/processor.py",
+        "        return taken_of(job).key\n",
+        "        return None\n",
+        PROCESSING,
+    ),
+    postgres(
+        "jobs of adopted rows are taken by those who do not know the table",
+        "and type <> all (_unknown) and (row_key is not null) = _rows\n        order by",
+        "and type <> all (_unknown)\n        order by",
+        ROWS,
+    ),
+]
+
+BREAKAGES = [*FENCES, *WATCHING, *SERVING, *CANCELLING, *CLAIMING, *RECOVERING, *KEYED, *ADOPTED, *RULES]

@@ -16,6 +16,8 @@ from dibs.config import Settings
 from dibs.engines.engine import Engine
 from dibs.errors import ConfigError
 from dibs.job import checked_number, checked_queues
+from dibs.operations import queues as counting
+from dibs.operations.rows import QueueCounts
 from dibs.task import Declared
 
 if TYPE_CHECKING:
@@ -164,6 +166,23 @@ class Workplace:
     async def sources(self) -> list[Source]:
         """The adopted tables that have a function for their rows, as they are now."""
         return [await each.asource(self.engine) for each in self.adopted.values() if each.processor is not None]
+
+    def queues(self) -> list[QueueCounts]:
+        """What each queue holds, adopted tables included; `dibs queues list` shows it.
+
+        >>> from dibs import Dibs
+        >>> Dibs("sqlite:///shop.db").queues()
+        []
+        """
+        engine = self.engine
+        waiting = {name: each.counted(engine, counting.EXACT) for name, each in self.adopted.items()}
+        return counting.with_rows(engine.run(counting.counts(engine.schema)), waiting)
+
+    async def aqueues(self) -> list[QueueCounts]:
+        """The same for async code."""
+        engine = self.engine
+        waiting = {name: await each.acounted(engine, counting.EXACT) for name, each in self.adopted.items()}
+        return counting.with_rows(await engine.arun(counting.counts(engine.schema)), waiting)
 
     def middleware(self, around: Middleware) -> Middleware:
         """Put a coroutine function around the run of every task: `async def around(job, run): return await run()`.

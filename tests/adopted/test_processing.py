@@ -288,6 +288,20 @@ async def test_a_worker_told_to_stop_hands_rows_back(async_app: Dibs) -> None:
     await app.aclose()
 
 
+def test_rows_that_wait_are_counted_with_their_queue(app: Dibs, application: Application, stickers: Adopted) -> None:
+    @stickers.process
+    def render(row: dict[str, Any]) -> None:
+        raise ValueError("broken")
+
+    fill(application, 3)
+    (counts,) = app.queues()
+    assert (counts.name, counts.waiting, counts.failed) == ("stickers", 3, 0)
+    app.drain()
+    application.execute("update stickers set status = 'queued' where id = 1")
+    (counts,) = app.queues()
+    assert (counts.name, counts.waiting, counts.failed) == ("stickers", 1, 3)
+
+
 async def test_only_the_queues_asked_for(async_app: Dibs) -> None:
     app, application = async_app, Application(async_app.engine)
     application.execute(TABLE)

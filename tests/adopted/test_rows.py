@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dibs.job import JobState
+from dibs.ladder import START
 from dibs.lifecycle import SUCCESS, Back, Done, Way, failure
 from dibs.operations import adopted as rows
-from dibs.operations import jobs, workers
+from dibs.operations import claims, jobs, workers
 from dibs.operations.adopted import taken_of
 from dibs.payload import decode, encode
 from tests.adopted.tables import Adopted
@@ -216,3 +217,14 @@ def test_rows_that_others_still_work_on_are_left_to_them(adopted: Adopted) -> No
     assert len(adopted.worker(1).take()) == 2
     adopted.set("PENDING", adopted.key(0))
     assert len(adopted.worker(2).take()) == 1, "it is queued anew, and nobody waits for the time to be over"
+
+
+def test_who_does_not_know_the_table_does_not_take_its_jobs(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    (job, *_) = worker.take(1)
+    worker.settle((job, Back(Way.RETRY, 0.0)))
+    ranges = [(adopted.source.name, rank, *START) for rank in range(30)]
+    stranger = claims.Want(worker.worker, 99, 10, ranges)
+    assert not adopted.engine.run(claims.turn(stranger)).claimed
+    assert len(worker.take(1)) == 1

@@ -54,7 +54,7 @@ class PostgresTable:
             "turn_after": [self._turn(self._waiting_after())],
             "waiting": [self._any_waiting()],
             "count": [self._count()],
-            "mend": [self._mend()],
+            "mend": [self.mend()],
             "notice": [self._notice()],
             "look": [self._look()],
             "explain": [f"explain {self._explained()}"],
@@ -208,7 +208,7 @@ class PostgresTable:
         texts = ", ".join(f"{key}::text" for key in keys)
         written = self.same_row("t", [f"d.key::jsonb ->> {n}" for n in range(len(self.key))])
         place = ", ".join(f"t.{name}::text" for name, _, _ in self.order)
-        stuck = self._still_fresh("t")
+        stuck = self.still_fresh("t")
         return f"""with turn as materialized (
   select * from {self.own}turn_1(
     %(worker)s::bigint, %(claim)s::int, %(again)s::int, %(suspects)s::int, '{{}}'::text[],
@@ -216,7 +216,7 @@ class PostgresTable:
     %(done_id)s::bigint[], %(done_token)s::bigint[], %(done_state)s::smallint[], %(done_days)s::int[],
     %(done_result)s, %(done_failure)s, %(done_hook_error)s::text[],
     %(back_id)s::bigint[], %(back_token)s::bigint[], %(back_way)s::smallint[], %(back_delay)s::float8[], %(back_failure)s,
-    %(events)s)),
+    %(events)s, true)),
 refused as materialized (
   select coalesce(array_agg(u.id::bigint), '{{}}') as ids from turn cross join lateral jsonb_object_keys(unsettled) u(id)),
 written as (
@@ -271,7 +271,7 @@ union all
 select id, token, {self.name}, {self.name}, key::text, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from leased
 where (select count(*) from taken) < (select count(*) from leased) and id <> all (array(select id from taken))"""
 
-    def _still_fresh(self, alias: str) -> str:
+    def still_fresh(self, alias: str) -> str:
         """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""
         name = self.adoption.kept.get("started_at")
         if name is None:
@@ -290,7 +290,7 @@ where (select count(*) from taken) < (select count(*) from leased) and id <> all
             f"  (select count(*) from (select from {self.table} t where {self.status} = {self.word(JobState.RUNNING)} limit %(most)s::int) x)"
         )
 
-    def _mend(self) -> str:
+    def mend(self) -> str:
         """Rows that still say that they run, whose job waits for its next attempt since its worker died."""
         keys = self.from_payload("j.payload")
         return f"""update {self.table} t set {self.status} = {self.word(JobState.RETRY)}
@@ -344,7 +344,7 @@ from {self.table} t where {self.same_row("t", values)}"""
         """Rows that say that they run, for too long as far as one can see, and nobody alive has them."""
         return (
             f"select {self.row_key('t')} from {self.table} t\n"
-            f"where {self.status} = {self.word(JobState.RUNNING)} and not {self._still_fresh('t')} and {self.condition('t')}\n"
+            f"where {self.status} = {self.word(JobState.RUNNING)} and not {self.still_fresh('t')} and {self.condition('t')}\n"
             f"  and not exists (select from {self.own}jobs j join {self.own}workers w on w.id = j.worker >> 20\n"
             f"    where j.type = {self.name} and j.row_key = {self.row_key('t')} and j.held) limit 1000"
         )
@@ -357,67 +357,6 @@ from {self.table} t where {self.same_row("t", values)}"""
         names = ", ".join(quoted(name) for name in output.columns)
         place = f"{quoted(table.schema)}.{quoted(table.name)}"
         return f"select {names}, count(*) from {place} group by {names} having count(*) > 1 order by count(*) desc limit 1000"
-
-    # What the owner of the table may add
-
-    def wakes(self) -> list[str]:
-        """Tell workers at once of rows that come to wait, once for each statement."""
-        function = f"{self.own}{quoted('wake ' + self.adoption.name)}"
-        body = (
-            f"begin\n  if exists (select from dibs_changed where {self.status} = {self.word(JobState.PENDING)}) then\n"
-            f"    perform {self.own}wake_1({self.name}, 4, statement_timestamp());\n  end if;\n  return null;\nend"
-        )
-        trigger = "create or replace trigger {} after {} on {} referencing new table as dibs_changed\nfor each statement execute function {}()"
-        return [
-            _plain(f"create or replace function {function}() returns trigger language plpgsql as {_dollars(body)}"),
-            *[
-                _plain(trigger.format(f"dibs_wake_{event}", event, self.table, function))
-                for event in ("insert", "update")
-            ],
-        ]
-
-    def recovers(self, stuck_after: float) -> str:
-        """What a worker does with rows that were left behind, as a function for the database's own cron.
-
-        It looks twice, so that workers who come back after an outage are not taken for dead.
-        """
-        function = f"{self.own}{quoted('recover ' + self.adoption.name)}"
-        running, pending = self.word(JobState.RUNNING), self.word(JobState.PENDING)
-        unowned = (
-            f"t.{self.status} = {running} and not {self._still_fresh('t')} and {self.condition('t')}\n"
-            f"    and (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key('t')} limit 1) is null"
-        )
-        done = f"    update {self.table} t set {self.status} = {self.word(JobState.SUCCESSFUL)} where {unowned} and {self.has_output('t')};\n"
-        body = f"""declare
-  silent bigint[]; beats timestamptz[]; freed bigint; left_behind bigint;
-begin
-  select array_agg(id), array_agg(beat_at) into silent, beats from {self.own}workers
-  where abs(extract(epoch from clock_timestamp() - beat_at)) > 2 * lease;
-  if silent is not null then
-    perform pg_sleep(5);
-    perform {self.own}recover_1(0, '{{}}', silent, beats);
-  end if;
-  with mended as (
-    {self._mend()})
-  select count(*) into freed from mended;
-{done if self.adoption.output else ""}  update {self.table} t set {self.status} = {pending} where {unowned};
-  get diagnostics left_behind = row_count;
-  return freed + left_behind;
-end""".replace("%(stuck_after)s", f"{stuck_after:g}")
-        return _plain(f"create or replace function {function}() returns bigint language plpgsql as {_dollars(body)}")
-
-
-def _dollars(body: str) -> str:
-    """A text as a constant, whatever is in it."""
-    tag = "$dibs$"
-    while tag in body:
-        tag = f"{tag[:-1]}_$"
-    return f"{tag}\n{body}\n{tag}"
-
-
-def _plain(sql: str) -> str:
-    """As it is typed into a shell."""
-    return sql.replace("%%", "%")
 
 
 def _type(column: Column) -> str:

@@ -10,7 +10,7 @@ from dibs.adopted.inspect import Found, inspect
 from dibs.adopted.mapping import Adoption
 from dibs.adopted.processor import Processor, RowSignature, readers
 from dibs.engines.engine import Engine
-from dibs.errors import ConfigError, DatabaseError, NotAdoptable, Refused
+from dibs.errors import ConfigError, Conflict, ConnectionLost, DatabaseError, NotAdoptable, Unreachable
 from dibs.operations import adopted
 from dibs.operations.adopted import Source
 
@@ -53,21 +53,24 @@ class Adopted:
         return self._compiled(engine.run(inspect(self.adoption)), engine)
 
     async def asource(self, engine: Engine) -> Source:
-        """The same for async code; and see that its statements are understood."""
+        """The same for async code; and see that its condition is understood."""
         source = self._compiled(await engine.arun(inspect(self.adoption)), engine)
         try:
             await engine.arun(adopted.waiting(source))
-        except Refused as error:
-            raise self._not_understood(error) from error
         except DatabaseError as error:
-            if "where" in str(error) or self.adoption.where:
-                raise self._not_understood(error) from error
-            raise
+            if self.adoption.where is None or isinstance(error, Conflict | ConnectionLost | Unreachable):
+                raise
+            problem = f"the database does not understand its condition {self.adoption.where!r}: {error}"
+            raise NotAdoptable(self.name, problem) from error
         return source
 
-    def _not_understood(self, error: DatabaseError) -> NotAdoptable:
-        where = f" Its condition is {self.adoption.where!r}." if self.adoption.where else ""
-        return NotAdoptable(self.name, f"the database does not understand what is asked of it: {error}.{where}")
+    def counted(self, engine: Engine, most: int) -> int:
+        """How many rows wait that have no job yet, up to `most`."""
+        return engine.run(adopted.counted(self.source(engine), most))[0]
+
+    async def acounted(self, engine: Engine, most: int) -> int:
+        """The same for async code."""
+        return (await engine.arun(adopted.counted(await self.asource(engine), most)))[0]
 
     def _compiled(self, found: Found, engine: Engine) -> Source:
         if self.processor is not None and isinstance(self.processor.signature, RowSignature):

@@ -10,6 +10,7 @@ from dibs.adopted.check import plan as plan_for
 from dibs.adopted.inspect import inspect
 from dibs.adopted.plan import Improvement
 from dibs.adopted.postgres import PostgresTable
+from dibs.adopted.postgres_extras import recovers, wakes
 from dibs.adopted.source import Adopted
 from dibs.app import Dibs
 from dibs.cli.render import json_option, print_json
@@ -136,8 +137,8 @@ def _wanted(app: Dibs, table: Adopted, existing: str | None, wake: bool, cron: b
         raise click.ClickException("First add the columns: dibs adopt apply, without --wake and --cron.")
     texts = PostgresTable(table.adoption, app.engine.run(inspect(table.adoption)), app.engine.dialect.own)
     if wake:
-        found += [Improvement(sql, "workers hear of new rows at once") for sql in texts.wakes()]
+        found += [Improvement(sql, "workers hear of new rows at once") for sql in wakes(texts)]
     if cron:
         why = "for the database's own cron: rows of dead workers, and rows left behind, wait again"
-        found.append(Improvement(texts.recovers(table.adoption.stuck_after), why))
+        found.append(Improvement(recovers(texts, table.adoption.stuck_after), why))
     return found

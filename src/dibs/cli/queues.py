@@ -28,7 +28,7 @@ def list_(target: str | None, as_json: bool) -> None:
     Example: dibs queues list shop.jobs:app
     """
     app = load(target)
-    found = app.engine.run(operations.counts(app.engine.schema))
+    found = app.queues()
     if as_json:
         print_json([asdict(each) for each in found])
         return

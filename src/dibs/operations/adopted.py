@@ -72,7 +72,7 @@ def turn(
     rows = yield Compiled(
         "turn",
         source.steps["turn" if place is None else "turn_after"],
-        **values | {"suspects": min(values["suspects"], again)},
+        **values | {"suspects": min(values["suspects"], again), "rows": True},
         limit=again,
         again=again,
         room=limit,

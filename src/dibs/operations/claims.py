@@ -125,6 +125,7 @@ def turn_values(want: Want | None, settles: Sequence[Settle], events: Sequence[s
         special=Table(DONE, special, ("result", "failure")),
         back=Table(BACK, back, ("failure",)),
         events="\n".join(events) or None,
+        rows=False,  # of adopted tables are taken by those who know them
         claim_alone=claim_alone and not plain_alone,
         plain_alone=plain_alone,
         whole=not claim_alone and not plain_alone,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from dibs.job import checked_name
 from dibs.operations.operation import Conversation, Statement, operation
 from dibs.operations.rows import QueueCounts, counts_from_row
@@ -33,3 +36,13 @@ def counts(schema: str) -> Conversation[list[QueueCounts]]:
     """What each queue holds, without a look at history."""
     rows = yield Statement("queue_counts", exact=EXACT, schema=schema)
     return [counts_from_row(row) for row in rows]
+
+
+def with_rows(found: list[QueueCounts], waiting: Mapping[str, int]) -> list[QueueCounts]:
+    """The same with the rows of adopted tables that wait and have no job yet, so many of each."""
+    known = {each.name: each for each in found}
+    for name, rows in waiting.items():
+        counts = known.get(name) or QueueCounts(name, False, 0, 0, 0, 0, 0, 0, None)
+        more = None if rows < EXACT else counts.waiting + rows
+        known[name] = replace(counts, waiting=counts.waiting + rows, estimate=more)
+    return sorted(known.values(), key=lambda each: each.name)

@@ -12,9 +12,8 @@ from dibs.server.wire import MinuteShown, QueuesShown, StatsShown, WorkerShown, 
 
 async def list_queues(asked: Asked) -> QueuesShown:
     """What each holds."""
-    engine = asked.server.app.engine
     now = datetime.now(UTC)
-    return QueuesShown(queues=[queue_shown(counts, now) for counts in await engine.arun(queues.counts(engine.schema))])
+    return QueuesShown(queues=[queue_shown(counts, now) for counts in await asked.server.app.aqueues()])
 
 
 async def pause(asked: Asked) -> QueuesShown:

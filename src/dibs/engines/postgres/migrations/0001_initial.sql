@@ -116,6 +116,7 @@ end;
 -- Settle what is done, then claim what is next. Two statements or more, so that the claim has a snapshot of its own and
 -- every write to own jobs comes before the first pick (else two turns wait for each other's stray locks: deadlock).
 -- The name carries a version: old workers go on calling theirs during a rolling deploy.
+-- _rows: of adopted tables, or not of those: who does not know such a table must not take its rows.
 --
 -- `j.id = any (array[d.id])`, never `j.id = d.id`: on a queue that keeps up (analyzed while empty) the planner would
 -- read the whole primary key, dead entries included, in each turn.
@@ -125,7 +126,7 @@ create function dibs.turn_1(
   _done bigint[] = '{}', _done_tokens bigint[] = '{}', _done_states smallint[] = '{}', _done_days int[] = '{}',
   _done_results text = null, _done_failures text = null, _done_hook_errors text[] = '{}',
   _back bigint[] = '{}', _back_tokens bigint[] = '{}', _back_ways smallint[] = '{}', _back_delays float8[] = '{}',
-  _back_failures text = null, _events text = null)
+  _back_failures text = null, _events text = null, _rows boolean = false)
 returns table (
   id bigint, token bigint, type text, queue text, payload text, attempts smallint, max_attempts smallint, rank smallint,
   run_at timestamptz, crashes smallint, finishing smallint, clock timestamptz, paused jsonb, unsettled jsonb)
@@ -220,6 +221,7 @@ begin
     cross join lateral (
       select ctid as tid from dibs.jobs
       where queue = r.queue collate "C" and rank = r.rank + 20 and run_at <= statement_timestamp() and not held and type <> all (_unknown)
+        and (row_key is not null) = _rows
       order by run_at, id limit 1 for no key update skip locked) j
     where _suspects > 0 and r.rank < 10
       and not exists (select from dibs.queues q where q.name = r.queue collate "C" and q.paused)
@@ -231,7 +233,7 @@ begin
       cross join lateral (
         select ctid as tid from dibs.jobs
         where queue = r.queue collate "C" and rank = r.rank and (run_at, id) > (r.at, r.id)
-          and run_at <= statement_timestamp() and not held and type <> all (_unknown)
+          and run_at <= statement_timestamp() and not held and type <> all (_unknown) and (row_key is not null) = _rows
         order by run_at, id limit _n for no key update skip locked) j
       where not exists (select from dibs.queues q where q.name = r.queue collate "C" and q.paused)
       limit _n - (select count(*) from suspect))),

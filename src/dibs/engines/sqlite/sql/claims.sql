@@ -102,6 +102,7 @@ select j.id, ((coalesce(j.token, 0) >> 20) + 1) << 20 | ((:bits + j.id) & 104857
 from json_each(:ranges) r cross join dibs.jobs j indexed by dibs.claim_order
   on j.queue = json_extract(r.value, '$[0]') and j.rank = json_extract(r.value, '$[1]') + 20 and j.held = 0
   and j.run_at <= (select now from dibs.clock) and (:unknown = '[]' or j.type not in (select value from json_each(:unknown)))
+  and (j.row_key is not null) = :rows
 where json_extract(r.value, '$[1]') < 10 and exists (select 1 from dibs.workers where id = :worker)
   and not exists (select 1 from dibs.queues q where q.name = json_extract(r.value, '$[0]') and q.paused)
 limit :suspects;
@@ -112,6 +113,7 @@ select j.id, ((coalesce(j.token, 0) >> 20) + 1) << 20 | ((:bits + j.id) & 104857
 from json_each(:ranges) r cross join dibs.jobs j indexed by dibs.claim_order
   on j.queue = json_extract(r.value, '$[0]') and j.rank = json_extract(r.value, '$[1]') and j.held = 0
   and j.run_at <= (select now from dibs.clock) and (:unknown = '[]' or j.type not in (select value from json_each(:unknown)))
+  and (j.row_key is not null) = :rows
 where exists (select 1 from dibs.workers where id = :worker)
   and not exists (select 1 from dibs.queues q where q.name = json_extract(r.value, '$[0]') and q.paused)
 limit :limit - json_array_length(:picked);

@@ -1,0 +1,72 @@
+"""What the owner of an adopted table may add to its PostgreSQL: triggers that wake workers, and recovery for its cron."""
+
+from __future__ import annotations
+
+from dibs.adopted.postgres import PostgresTable, quoted
+from dibs.job import JobState
+
+
+def wakes(table: PostgresTable) -> list[str]:
+    """Tell workers at once of rows that come to wait, once for each statement."""
+    function = f"{table.own}{quoted('wake ' + table.adoption.name)}"
+    body = f"""begin
+  if exists (select from dibs_changed where {table.status} = {table.word(JobState.PENDING)}) then
+    perform {table.own}wake_1({table.name}, 4, statement_timestamp());
+  end if;
+  return null;
+end"""
+    triggers = [
+        f"create or replace trigger dibs_wake_{event} after {event} on {table.table} referencing new table as dibs_changed\n"
+        f"for each statement execute function {function}()"
+        for event in ("insert", "update")
+    ]
+    made = f"create or replace function {function}() returns trigger language plpgsql as {_dollars(body)}"
+    return [_plain(sql) for sql in (made, *triggers)]
+
+
+def recovers(table: PostgresTable, stuck_after: float) -> str:
+    """What a worker does with rows that were left behind, as a function for the database's own cron.
+
+    It looks twice, so that workers who come back after an outage are not taken for dead.
+    """
+    function = f"{table.own}{quoted('recover ' + table.adoption.name)}"
+    has_job = (
+        f"select j.id from {table.own}jobs j where j.type = {table.name} and j.row_key = {table.row_key('t')} limit 1"
+    )
+    left = (
+        f"t.{table.status} = {table.word(JobState.RUNNING)} and not {table.still_fresh('t')} and {table.condition('t')}\n"
+        f"    and ({has_job}) is null"
+    )
+    done = f"update {table.table} t set {table.status} = {table.word(JobState.SUCCESSFUL)} where {left} and {table.has_output('t')};"
+    body = f"""declare
+  silent bigint[]; beats timestamptz[]; freed bigint; left_behind bigint;
+begin
+  select array_agg(id), array_agg(beat_at) into silent, beats from {table.own}workers
+  where abs(extract(epoch from clock_timestamp() - beat_at)) > 2 * lease;
+  if silent is not null then
+    perform pg_sleep(5);
+    perform {table.own}recover_1(0, '{{}}', silent, beats);
+  end if;
+  with mended as (
+    {table.mend()})
+  select count(*) into freed from mended;
+  {done if table.adoption.output else ""}
+  update {table.table} t set {table.status} = {table.word(JobState.PENDING)} where {left};
+  get diagnostics left_behind = row_count;
+  return freed + left_behind;
+end"""
+    text = _dollars(body.replace("%(stuck_after)s", f"{stuck_after:g}"))
+    return _plain(f"create or replace function {function}() returns bigint language plpgsql as {text}")
+
+
+def _dollars(body: str) -> str:
+    """A text as a constant, whatever is in it."""
+    tag = "$dibs$"
+    while tag in body:
+        tag = f"{tag[:-1]}_$"
+    return f"{tag}\n{body}\n{tag}"
+
+
+def _plain(sql: str) -> str:
+    """As it is typed into a shell."""
+    return sql.replace("%%", "%")
