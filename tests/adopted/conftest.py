@@ -6,9 +6,9 @@ import pytest
 
 from tests.adopted.schemas import ALL
 from tests.adopted.tables import Adopted
-from tests.engines import Engines
+from tests.engines import POSTGRES, SQLITE, Engines
 
-ENGINES = ["sqlite", "sqlite-classic", "postgres16", "postgres18"]
+ENGINES = [*SQLITE, "postgres18", *[name for name in POSTGRES if name == "postgres-url"]]
 CASES = [
     pytest.param((name, schema), id=f"{name}-{schema.name}")
     for name in ENGINES
