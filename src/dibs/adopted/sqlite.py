@@ -6,15 +6,17 @@ there; then come the native steps; then the rows of what was claimed again, and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from dibs.adopted.inspect import Found, length_limit
 from dibs.adopted.mapping import Adoption, Word
-from dibs.engines.dialect import Step
+from dibs.engines.dialect import PARAMETER, Step
 from dibs.job import JobState
 
 AT_ONCE = 40  # columns in one json_object: functions take 100 arguments at most, in old libraries
 FINAL = "(3, 4, 5)"
+QUOTED = re.compile(r"""\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'""")
 
 
 def quoted(name: str) -> str:
@@ -353,5 +355,5 @@ class SqliteTable:
 
 
 def _step(sql: str, *, when: str = "") -> Step:
-    names = ("picked", "room", "worker", "worker_name", "claim", "bits", "max_attempts", "most", "stuck_after", "key")
-    return Step(sql, when=when, uses=frozenset(name for name in names if f":{name}" in sql))
+    """Its parameters are those that stand outside of quotes."""
+    return Step(sql, when=when, uses=frozenset(PARAMETER.findall(QUOTED.sub("", sql))))

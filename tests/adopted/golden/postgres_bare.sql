@@ -1,0 +1,232 @@
+-- turn
+with turn as materialized (
+  select * from "dibs".turn_1(
+    %(worker)s::bigint, %(claim)s::int, %(again)s::int, %(suspects)s::int, '{}'::text[],
+    %(ranges_queue)s::text[], %(ranges_rank)s::smallint[], %(ranges_at)s::timestamptz[], %(ranges_id)s::bigint[],
+    %(done_id)s::bigint[], %(done_token)s::bigint[], %(done_state)s::smallint[], %(done_days)s::int[],
+    %(done_result)s, %(done_failure)s, %(done_hook_error)s::text[],
+    %(back_id)s::bigint[], %(back_token)s::bigint[], %(back_way)s::smallint[], %(back_delay)s::float8[], %(back_failure)s,
+    %(events)s, true)),
+refused as materialized (
+  select coalesce(array_agg(u.id::bigint), '{}') as ids from turn cross join lateral jsonb_object_keys(unsettled) u(id)),
+written as (
+  update "public"."things" t set "status" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'queued' when 6 then 'started' else 'queued' end
+  from unnest(%(written_job)s::bigint[], %(written_key)s::text[], %(written_state)s::smallint[], %(written_error)s::text[],
+    %(written_attempts)s::smallint[]) d(job, key, state, error, attempts)
+  where t."id" = any (array[(d.key::jsonb ->> 0)::bigint]) and case when t."status" = 'started' then true else false end
+    and d.job <> all ((select ids from refused)::bigint[])
+  returning d.job),
+resumed as (
+  update "public"."things" t set "status" = 'started'
+  from turn r
+  where r.token is not null and t."id" = any (array[(r.payload::jsonb -> 'key' ->> 0)::bigint])
+    and (t."status" in ('queued', 'queued', 'started')
+      or r.attempts = 1 and t."status" in ('failed', 'failed'))
+    and not (r.attempts = 1 and t."status" = 'started' and false)
+    and true
+  returning r.id as job, json_build_object(
+    'row', row_to_json(t), 'key', json_build_array(t."id"::text), 'done', false)::text as payload),
+room as materialized (
+  select case when (select count(*) from written) + (select count(*) from resumed) >= 0
+    and not exists (select from "dibs".queues q where q.name = 'things' and q.paused)
+    then greatest(%(room)s::int - (select count(*) from turn where token is not null), 0) else 0 end as n),
+picked as materialized (
+    select t."id" as k0 from "public"."things" t
+    where "status" = 'queued' and true
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0) limit 1) is null
+    order by "id" limit (select n from room) for update skip locked),
+alive as materialized (
+  select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
+leased as (
+  insert into "dibs".jobs as j (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
+  select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint,
+    1, %(max_attempts)s::smallint, 'things', 'things', p.k0::text,
+    jsonb_build_object('table', 'things', 'key', jsonb_build_array(p.k0::text)), statement_timestamp()
+  from picked p where exists (select from alive)
+  on conflict (type, row_key) where row_key is not null do update set
+    held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, claimed_at = excluded.claimed_at
+    where not j.held and j.attempts = 0
+  returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
+taken as (
+  update "public"."things" t set "status" = 'started'
+  from leased l where t."id" = any (array[(l.key -> 'key' ->> 0)::bigint]) and case when t."status" = 'queued' then true else false end
+  returning l.*, json_build_object('row', row_to_json(t), 'key', json_build_array(t."id"::text), 'done', false,
+    'place', json_build_array(t."id"::text))::text as payload)
+select id, token, type, queue, payload, attempts, max_attempts, rank, run_at, crashes, finishing, clock, paused, unsettled
+from turn where token is null
+union all
+select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing,
+  null, null, null
+from turn t left join resumed r on r.job = t.id where t.token is not null
+union all
+select id, token, 'things', 'things', payload, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from taken
+union all
+select id, token, 'things', 'things', key::text, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from leased
+where (select count(*) from taken) < (select count(*) from leased) and id <> all (array(select id from taken));
+
+-- turn_after
+with turn as materialized (
+  select * from "dibs".turn_1(
+    %(worker)s::bigint, %(claim)s::int, %(again)s::int, %(suspects)s::int, '{}'::text[],
+    %(ranges_queue)s::text[], %(ranges_rank)s::smallint[], %(ranges_at)s::timestamptz[], %(ranges_id)s::bigint[],
+    %(done_id)s::bigint[], %(done_token)s::bigint[], %(done_state)s::smallint[], %(done_days)s::int[],
+    %(done_result)s, %(done_failure)s, %(done_hook_error)s::text[],
+    %(back_id)s::bigint[], %(back_token)s::bigint[], %(back_way)s::smallint[], %(back_delay)s::float8[], %(back_failure)s,
+    %(events)s, true)),
+refused as materialized (
+  select coalesce(array_agg(u.id::bigint), '{}') as ids from turn cross join lateral jsonb_object_keys(unsettled) u(id)),
+written as (
+  update "public"."things" t set "status" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'queued' when 6 then 'started' else 'queued' end
+  from unnest(%(written_job)s::bigint[], %(written_key)s::text[], %(written_state)s::smallint[], %(written_error)s::text[],
+    %(written_attempts)s::smallint[]) d(job, key, state, error, attempts)
+  where t."id" = any (array[(d.key::jsonb ->> 0)::bigint]) and case when t."status" = 'started' then true else false end
+    and d.job <> all ((select ids from refused)::bigint[])
+  returning d.job),
+resumed as (
+  update "public"."things" t set "status" = 'started'
+  from turn r
+  where r.token is not null and t."id" = any (array[(r.payload::jsonb -> 'key' ->> 0)::bigint])
+    and (t."status" in ('queued', 'queued', 'started')
+      or r.attempts = 1 and t."status" in ('failed', 'failed'))
+    and not (r.attempts = 1 and t."status" = 'started' and false)
+    and true
+  returning r.id as job, json_build_object(
+    'row', row_to_json(t), 'key', json_build_array(t."id"::text), 'done', false)::text as payload),
+room as materialized (
+  select case when (select count(*) from written) + (select count(*) from resumed) >= 0
+    and not exists (select from "dibs".queues q where q.name = 'things' and q.paused)
+    then greatest(%(room)s::int - (select count(*) from turn where token is not null), 0) else 0 end as n),
+picked as materialized (
+    select t."id" as k0 from "public"."things" t
+    where ("id") > (%(place_0)s::text::bigint)
+      and "status" = 'queued' and true
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0) limit 1) is null
+    order by "id" limit (select n from room) for update skip locked),
+alive as materialized (
+  select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
+leased as (
+  insert into "dibs".jobs as j (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
+  select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint,
+    1, %(max_attempts)s::smallint, 'things', 'things', p.k0::text,
+    jsonb_build_object('table', 'things', 'key', jsonb_build_array(p.k0::text)), statement_timestamp()
+  from picked p where exists (select from alive)
+  on conflict (type, row_key) where row_key is not null do update set
+    held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, claimed_at = excluded.claimed_at
+    where not j.held and j.attempts = 0
+  returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
+taken as (
+  update "public"."things" t set "status" = 'started'
+  from leased l where t."id" = any (array[(l.key -> 'key' ->> 0)::bigint]) and case when t."status" = 'queued' then true else false end
+  returning l.*, json_build_object('row', row_to_json(t), 'key', json_build_array(t."id"::text), 'done', false,
+    'place', json_build_array(t."id"::text))::text as payload)
+select id, token, type, queue, payload, attempts, max_attempts, rank, run_at, crashes, finishing, clock, paused, unsettled
+from turn where token is null
+union all
+select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing,
+  null, null, null
+from turn t left join resumed r on r.job = t.id where t.token is not null
+union all
+select id, token, 'things', 'things', payload, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from taken
+union all
+select id, token, 'things', 'things', key::text, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from leased
+where (select count(*) from taken) < (select count(*) from leased) and id <> all (array(select id from taken));
+
+-- waiting
+select 1 from "public"."things" t where "status" = 'queued' and true
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0) limit 1) is null limit 1;
+
+-- count
+select (select count(*) from (select from "public"."things" t where "status" = 'queued' and true
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0) limit 1) is null limit %(most)s::int) x),
+  (select count(*) from (select from "public"."things" t where "status" = 'started' limit %(most)s::int) x);
+
+-- mend
+update "public"."things" t set "status" = 'queued'
+from (
+  select j.id, j.payload from "dibs".jobs j
+  where j.type = 'things' and j.row_key is not null and not j.held and j.state = 1 and j.finishing = 0 and j.attempts > 0
+  for update skip locked) j
+where t."id" = any (array[(j.payload -> 'key' ->> 0)::bigint]) and case when t."status" = 'started' then true else false end
+returning j.id;
+
+-- notice
+insert into "dibs".jobs (run_at, max_attempts, queue, type, row_key, payload)
+select statement_timestamp() + make_interval(secs => %(stuck_after)s::float8), %(max_attempts)s::smallint, 'things', 'things', t."id"::text,
+  jsonb_build_object('table', 'things', 'key', json_build_array(t."id"::text))
+from "public"."things" t
+where "status" = 'started' and true
+  and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text limit 1) is null
+limit %(most)s::int
+on conflict (type, row_key) where row_key is not null do nothing
+returning id;
+
+-- look
+select t."status"::text, row_to_json(t)::text,
+  (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text)
+from "public"."things" t where t."id" = any (array[(%(key_0)s::text)::bigint]);
+
+-- explain
+explain select t."id" from "public"."things" t where "status" = 'queued' and true
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0) limit 1) is null order by "id" limit 5;
+
+-- unknown
+select "status"::text, count(*) from "public"."things" t
+where ("status" is null or "status" not in ('queued', 'started', 'completed', 'failed')) and true group by 1 order by 2 desc limit 20;
+
+-- stuck
+select t."id"::text from "public"."things" t
+where "status" = 'started' and not false and true
+  and not exists (select from "dibs".jobs j join "dibs".workers w on w.id = j.worker >> 20
+    where j.type = 'things' and j.row_key = t."id"::text and j.held) limit 1000;
+
+-- plan
+create index concurrently if not exists "things_dibs_waiting" on "public"."things" ("id") where "status" = 'queued';
+
+-- plan
+create index concurrently if not exists "things_dibs_running" on "public"."things" ("id") where "status" = 'started';
+
+-- wake
+create or replace function "dibs"."wake things"() returns trigger language plpgsql as $dibs$
+begin
+  if exists (select from dibs_changed where "status" = 'queued') then
+    perform "dibs".wake_1('things', 4, statement_timestamp());
+  end if;
+  return null;
+end
+$dibs$;
+
+-- wake
+create or replace trigger dibs_wake_insert after insert on "public"."things" referencing new table as dibs_changed
+for each statement execute function "dibs"."wake things"();
+
+-- wake
+create or replace trigger dibs_wake_update after update on "public"."things" referencing new table as dibs_changed
+for each statement execute function "dibs"."wake things"();
+
+-- cron
+create or replace function "dibs"."recover things"() returns bigint language plpgsql as $dibs$
+declare
+  silent bigint[]; beats timestamptz[]; freed bigint; left_behind bigint;
+begin
+  select array_agg(id), array_agg(beat_at) into silent, beats from "dibs".workers
+  where abs(extract(epoch from clock_timestamp() - beat_at)) > 2 * lease;
+  if silent is not null then
+    perform pg_sleep(5);
+    perform "dibs".recover_1(0, '{}', silent, beats);
+  end if;
+  with mended as (
+    update "public"."things" t set "status" = 'queued'
+from (
+  select j.id, j.payload from "dibs".jobs j
+  where j.type = 'things' and j.row_key is not null and not j.held and j.state = 1 and j.finishing = 0 and j.attempts > 0
+  for update skip locked) j
+where t."id" = any (array[(j.payload -> 'key' ->> 0)::bigint]) and case when t."status" = 'started' then true else false end
+returning j.id)
+  select count(*) into freed from mended;
+
+  update "public"."things" t set "status" = 'queued' where t."status" = 'started' and not false and true
+    and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text limit 1) is null;
+  get diagnostics left_behind = row_count;
+  return freed + left_behind;
+end
+$dibs$;

@@ -1,0 +1,110 @@
+-- turn
+delete from temp.dibs_written;
+insert or replace into temp.dibs_written (job, token, state, error, attempts, key) values (?, ?, ?, ?, ?, ?);
+update temp.dibs_written set row_key = (select j.row_key from dibs_jobs j where j.id = job and j.token = temp.dibs_written.token and j.held = 1);
+delete from temp.dibs_written where row_key is null;
+update "OrderItem" set "State" = case (select w.state from temp.dibs_written w where w.row_key = json_array("OrderItem"."order", "OrderItem"."line%")) when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'again' when 6 then 'started' else 'queued' end, "ended" = case when (select w.state from temp.dibs_written w where w.row_key = json_array("OrderItem"."order", "OrderItem"."line%")) in (3, 4, 5) then datetime('now') end, "why" = case when (select w.state from temp.dibs_written w where w.row_key = json_array("OrderItem"."order", "OrderItem"."line%")) <> 3 then coalesce(substr((select w.error from temp.dibs_written w where w.row_key = json_array("OrderItem"."order", "OrderItem"."line%")), 1, 200), "why") end, "tries" = (select w.attempts from temp.dibs_written w where w.row_key = json_array("OrderItem"."order", "OrderItem"."line%"))
+where ("OrderItem"."order", "OrderItem"."line%") in (select json_extract(key, '$[0]'), json_extract(key, '$[1]') from temp.dibs_written) and "State" = 'started';
+select 'the native turn';
+delete from temp.dibs_rows;
+insert into temp.dibs_rows (job, key, row_key, attempts)
+select j.id, json_extract(j.payload, '$.key'), j.row_key, j.attempts from json_each(:picked) p
+cross join dibs_jobs j on j.id = p.value cross join "OrderItem" on "OrderItem"."order" = json_extract(j.payload, '$.key[0]') and "OrderItem"."line%" = json_extract(j.payload, '$.key[1]')
+where ("OrderItem"."State" in ('queued', 'again', 'started') or j.attempts = 1 and "OrderItem"."State" in ('failed', 'failed'))
+  and not (j.attempts = 1 and "OrderItem"."State" = 'started' and coalesce(strftime('%s', "OrderItem"."began") + 0 > strftime('%s', 'now') - :stuck_after, 0))
+  and exists (select 1 from (select * from "OrderItem" where (deleted is null
+)) m where m."order" = "OrderItem"."order" and m."line%" = "OrderItem"."line%");
+update "OrderItem" set "State" = 'started', "began" = datetime('now'), "who" = :worker_name, "tries" = (select r.attempts from temp.dibs_rows r where r.row_key = json_array("OrderItem"."order", "OrderItem"."line%"))
+where ("OrderItem"."order", "OrderItem"."line%") in (select json_extract(key, '$[0]'), json_extract(key, '$[1]') from temp.dibs_rows);
+select r.job, json_object('row', json('{' || substr(json_object('order', case typeof("OrderItem"."order") when 'blob' then lower(hex("OrderItem"."order")) else "OrderItem"."order" end, 'line%', case typeof("OrderItem"."line%") when 'blob' then lower(hex("OrderItem"."line%")) else "OrderItem"."line%" end, 'State', case typeof("OrderItem"."State") when 'blob' then lower(hex("OrderItem"."State")) else "OrderItem"."State" end, 'made', case typeof("OrderItem"."made") when 'blob' then lower(hex("OrderItem"."made")) else "OrderItem"."made" end, 'weight', case typeof("OrderItem"."weight") when 'blob' then lower(hex("OrderItem"."weight")) else "OrderItem"."weight" end, 'began', case typeof("OrderItem"."began") when 'blob' then lower(hex("OrderItem"."began")) else "OrderItem"."began" end, 'ended', case typeof("OrderItem"."ended") when 'blob' then lower(hex("OrderItem"."ended")) else "OrderItem"."ended" end, 'who', case typeof("OrderItem"."who") when 'blob' then lower(hex("OrderItem"."who")) else "OrderItem"."who" end, 'why', case typeof("OrderItem"."why") when 'blob' then lower(hex("OrderItem"."why")) else "OrderItem"."why" end, 'tries', case typeof("OrderItem"."tries") when 'blob' then lower(hex("OrderItem"."tries")) else "OrderItem"."tries" end, 'deleted', case typeof("OrderItem"."deleted") when 'blob' then lower(hex("OrderItem"."deleted")) else "OrderItem"."deleted" end), 2, length(json_object('order', case typeof("OrderItem"."order") when 'blob' then lower(hex("OrderItem"."order")) else "OrderItem"."order" end, 'line%', case typeof("OrderItem"."line%") when 'blob' then lower(hex("OrderItem"."line%")) else "OrderItem"."line%" end, 'State', case typeof("OrderItem"."State") when 'blob' then lower(hex("OrderItem"."State")) else "OrderItem"."State" end, 'made', case typeof("OrderItem"."made") when 'blob' then lower(hex("OrderItem"."made")) else "OrderItem"."made" end, 'weight', case typeof("OrderItem"."weight") when 'blob' then lower(hex("OrderItem"."weight")) else "OrderItem"."weight" end, 'began', case typeof("OrderItem"."began") when 'blob' then lower(hex("OrderItem"."began")) else "OrderItem"."began" end, 'ended', case typeof("OrderItem"."ended") when 'blob' then lower(hex("OrderItem"."ended")) else "OrderItem"."ended" end, 'who', case typeof("OrderItem"."who") when 'blob' then lower(hex("OrderItem"."who")) else "OrderItem"."who" end, 'why', case typeof("OrderItem"."why") when 'blob' then lower(hex("OrderItem"."why")) else "OrderItem"."why" end, 'tries', case typeof("OrderItem"."tries") when 'blob' then lower(hex("OrderItem"."tries")) else "OrderItem"."tries" end, 'deleted', case typeof("OrderItem"."deleted") when 'blob' then lower(hex("OrderItem"."deleted")) else "OrderItem"."deleted" end)) - 2) || '}'), 'key', json_array("OrderItem"."order", "OrderItem"."line%"), 'done', case when exists (select 1 from "files" o where o."order" = "OrderItem"."order" and o."line" = "OrderItem"."line%") then json('true') else json('false') end) from temp.dibs_rows r cross join "OrderItem" on "OrderItem"."order" = json_extract(r.key, '$[0]') and "OrderItem"."line%" = json_extract(r.key, '$[1]');
+delete from temp.dibs_rows;
+insert into temp.dibs_rows (key, row_key)
+select json_array("OrderItem"."order", "OrderItem"."line%"), json_array("OrderItem"."order", "OrderItem"."line%") from "OrderItem"
+where "State" = 'queued' and (deleted is null
+)
+  and not exists (select 1 from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and (j.held = 1 or j.attempts > 0))
+  and exists (select 1 from dibs_workers where id = :worker)
+  and not exists (select 1 from dibs_queues q where q.name = 'Shop.OrderItem' and q.paused)
+order by "weight" desc, "made", "order", "line%" limit max(:room - json_array_length(:picked), 0);
+insert into dibs_jobs (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload,
+  claimed_at, run_at, created_at)
+select 1, :worker << 20 | :claim, 1, 1 << 20 | ((:bits + r.place) & 1048575), 1, :max_attempts, 'Shop.OrderItem', 'Shop.OrderItem', r.row_key,
+  json_object('table', 'Shop.OrderItem', 'key', json(r.key)), c.now, c.now, c.now
+from dibs_clock c cross join temp.dibs_rows r where true
+on conflict (type, row_key) where row_key is not null do update set
+  held = 1, worker = excluded.worker, version = version + 1, attempts = 1, claimed_at = excluded.claimed_at,
+  token = ((coalesce(token, 0) >> 20) + 1) << 20 | (excluded.token & 1048575);
+update temp.dibs_rows set job = (select j.id from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = temp.dibs_rows.row_key);
+update "OrderItem" set "State" = 'started', "began" = datetime('now'), "who" = :worker_name, "tries" = 1
+where ("OrderItem"."order", "OrderItem"."line%") in (select json_extract(key, '$[0]'), json_extract(key, '$[1]') from temp.dibs_rows);
+select j.id, j.token, j.type, j.queue, null, j.attempts, j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing
+from temp.dibs_rows r cross join dibs_jobs j on j.id = r.job order by r.place;
+select r.job, json_object('row', json('{' || substr(json_object('order', case typeof("OrderItem"."order") when 'blob' then lower(hex("OrderItem"."order")) else "OrderItem"."order" end, 'line%', case typeof("OrderItem"."line%") when 'blob' then lower(hex("OrderItem"."line%")) else "OrderItem"."line%" end, 'State', case typeof("OrderItem"."State") when 'blob' then lower(hex("OrderItem"."State")) else "OrderItem"."State" end, 'made', case typeof("OrderItem"."made") when 'blob' then lower(hex("OrderItem"."made")) else "OrderItem"."made" end, 'weight', case typeof("OrderItem"."weight") when 'blob' then lower(hex("OrderItem"."weight")) else "OrderItem"."weight" end, 'began', case typeof("OrderItem"."began") when 'blob' then lower(hex("OrderItem"."began")) else "OrderItem"."began" end, 'ended', case typeof("OrderItem"."ended") when 'blob' then lower(hex("OrderItem"."ended")) else "OrderItem"."ended" end, 'who', case typeof("OrderItem"."who") when 'blob' then lower(hex("OrderItem"."who")) else "OrderItem"."who" end, 'why', case typeof("OrderItem"."why") when 'blob' then lower(hex("OrderItem"."why")) else "OrderItem"."why" end, 'tries', case typeof("OrderItem"."tries") when 'blob' then lower(hex("OrderItem"."tries")) else "OrderItem"."tries" end, 'deleted', case typeof("OrderItem"."deleted") when 'blob' then lower(hex("OrderItem"."deleted")) else "OrderItem"."deleted" end), 2, length(json_object('order', case typeof("OrderItem"."order") when 'blob' then lower(hex("OrderItem"."order")) else "OrderItem"."order" end, 'line%', case typeof("OrderItem"."line%") when 'blob' then lower(hex("OrderItem"."line%")) else "OrderItem"."line%" end, 'State', case typeof("OrderItem"."State") when 'blob' then lower(hex("OrderItem"."State")) else "OrderItem"."State" end, 'made', case typeof("OrderItem"."made") when 'blob' then lower(hex("OrderItem"."made")) else "OrderItem"."made" end, 'weight', case typeof("OrderItem"."weight") when 'blob' then lower(hex("OrderItem"."weight")) else "OrderItem"."weight" end, 'began', case typeof("OrderItem"."began") when 'blob' then lower(hex("OrderItem"."began")) else "OrderItem"."began" end, 'ended', case typeof("OrderItem"."ended") when 'blob' then lower(hex("OrderItem"."ended")) else "OrderItem"."ended" end, 'who', case typeof("OrderItem"."who") when 'blob' then lower(hex("OrderItem"."who")) else "OrderItem"."who" end, 'why', case typeof("OrderItem"."why") when 'blob' then lower(hex("OrderItem"."why")) else "OrderItem"."why" end, 'tries', case typeof("OrderItem"."tries") when 'blob' then lower(hex("OrderItem"."tries")) else "OrderItem"."tries" end, 'deleted', case typeof("OrderItem"."deleted") when 'blob' then lower(hex("OrderItem"."deleted")) else "OrderItem"."deleted" end)) - 2) || '}'), 'key', json_array("OrderItem"."order", "OrderItem"."line%"), 'done', case when exists (select 1 from "files" o where o."order" = "OrderItem"."order" and o."line" = "OrderItem"."line%") then json('true') else json('false') end) from temp.dibs_rows r cross join "OrderItem" on "OrderItem"."order" = json_extract(r.key, '$[0]') and "OrderItem"."line%" = json_extract(r.key, '$[1]');
+
+-- waiting
+select 1 from "OrderItem" where "State" = 'queued' and (deleted is null
+)
+  and not exists (select 1 from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and (j.held = 1 or j.attempts > 0)) limit 1;
+
+-- count
+select (select count(*) from (select 1 from "OrderItem" where "State" = 'queued' and (deleted is null
+)
+  and not exists (select 1 from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and (j.held = 1 or j.attempts > 0)) limit :most)),
+  (select count(*) from (select 1 from "OrderItem" where "State" = 'started' limit :most));
+
+-- mend
+delete from temp.dibs_rows;
+insert into temp.dibs_rows (job, key)
+select j.id, json_extract(j.payload, '$.key') from dibs_jobs j cross join "OrderItem" on "OrderItem"."order" = json_extract(j.payload, '$.key[0]') and "OrderItem"."line%" = json_extract(j.payload, '$.key[1]')
+where j.type = 'Shop.OrderItem' and j.row_key is not null and j.held = 0 and j.state = 1 and j.finishing = 0 and j.attempts > 0
+  and "OrderItem"."State" = 'started';
+update "OrderItem" set "State" = 'again' where ("OrderItem"."order", "OrderItem"."line%") in (select json_extract(key, '$[0]'), json_extract(key, '$[1]') from temp.dibs_rows);
+select job from temp.dibs_rows;
+
+-- notice
+delete from temp.dibs_rows;
+insert into temp.dibs_rows (key, row_key, attempts)
+select json_array("OrderItem"."order", "OrderItem"."line%"), json_array("OrderItem"."order", "OrderItem"."line%"), coalesce(cast(strftime('%s', "OrderItem"."began") as integer) * 1000000, c.now) from dibs_clock c cross join "OrderItem"
+where "OrderItem"."State" = 'started' and exists (select 1 from (select * from "OrderItem" where (deleted is null
+)) m where m."order" = "OrderItem"."order" and m."line%" = "OrderItem"."line%")
+  and not exists (select 1 from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%"))
+limit :most;
+insert into dibs_jobs (run_at, created_at, max_attempts, queue, type, row_key, payload)
+select cast(r.attempts + :stuck_after * 1000000 as integer), c.now, :max_attempts, 'Shop.OrderItem', 'Shop.OrderItem', r.row_key,
+  json_object('table', 'Shop.OrderItem', 'key', json(r.key))
+from dibs_clock c cross join temp.dibs_rows r;
+select place from temp.dibs_rows;
+
+-- look
+select "State", '{' || substr(json_object('order', case typeof("OrderItem"."order") when 'blob' then lower(hex("OrderItem"."order")) else "OrderItem"."order" end, 'line%', case typeof("OrderItem"."line%") when 'blob' then lower(hex("OrderItem"."line%")) else "OrderItem"."line%" end, 'State', case typeof("OrderItem"."State") when 'blob' then lower(hex("OrderItem"."State")) else "OrderItem"."State" end, 'made', case typeof("OrderItem"."made") when 'blob' then lower(hex("OrderItem"."made")) else "OrderItem"."made" end, 'weight', case typeof("OrderItem"."weight") when 'blob' then lower(hex("OrderItem"."weight")) else "OrderItem"."weight" end, 'began', case typeof("OrderItem"."began") when 'blob' then lower(hex("OrderItem"."began")) else "OrderItem"."began" end, 'ended', case typeof("OrderItem"."ended") when 'blob' then lower(hex("OrderItem"."ended")) else "OrderItem"."ended" end, 'who', case typeof("OrderItem"."who") when 'blob' then lower(hex("OrderItem"."who")) else "OrderItem"."who" end, 'why', case typeof("OrderItem"."why") when 'blob' then lower(hex("OrderItem"."why")) else "OrderItem"."why" end, 'tries', case typeof("OrderItem"."tries") when 'blob' then lower(hex("OrderItem"."tries")) else "OrderItem"."tries" end, 'deleted', case typeof("OrderItem"."deleted") when 'blob' then lower(hex("OrderItem"."deleted")) else "OrderItem"."deleted" end), 2, length(json_object('order', case typeof("OrderItem"."order") when 'blob' then lower(hex("OrderItem"."order")) else "OrderItem"."order" end, 'line%', case typeof("OrderItem"."line%") when 'blob' then lower(hex("OrderItem"."line%")) else "OrderItem"."line%" end, 'State', case typeof("OrderItem"."State") when 'blob' then lower(hex("OrderItem"."State")) else "OrderItem"."State" end, 'made', case typeof("OrderItem"."made") when 'blob' then lower(hex("OrderItem"."made")) else "OrderItem"."made" end, 'weight', case typeof("OrderItem"."weight") when 'blob' then lower(hex("OrderItem"."weight")) else "OrderItem"."weight" end, 'began', case typeof("OrderItem"."began") when 'blob' then lower(hex("OrderItem"."began")) else "OrderItem"."began" end, 'ended', case typeof("OrderItem"."ended") when 'blob' then lower(hex("OrderItem"."ended")) else "OrderItem"."ended" end, 'who', case typeof("OrderItem"."who") when 'blob' then lower(hex("OrderItem"."who")) else "OrderItem"."who" end, 'why', case typeof("OrderItem"."why") when 'blob' then lower(hex("OrderItem"."why")) else "OrderItem"."why" end, 'tries', case typeof("OrderItem"."tries") when 'blob' then lower(hex("OrderItem"."tries")) else "OrderItem"."tries" end, 'deleted', case typeof("OrderItem"."deleted") when 'blob' then lower(hex("OrderItem"."deleted")) else "OrderItem"."deleted" end)) - 2) || '}',
+  (select j.id from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%"))
+from "OrderItem" where "OrderItem"."order" = json_extract(:key, '$[0]') and "OrderItem"."line%" = json_extract(:key, '$[1]');
+
+-- explain
+explain query plan select "order", "line%" from "OrderItem" where "State" = 'queued' and (deleted is null
+)
+  and not exists (select 1 from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and (j.held = 1 or j.attempts > 0)) order by "weight" desc, "made", "order", "line%" limit 5;
+
+-- unknown
+select cast("State" as text), count(*) from "OrderItem"
+where ("State" is null or "State" not in ('queued', 'started', 'completed', 'failed', 'again')) and (deleted is null
+) group by 1 order by 2 desc limit 20;
+
+-- stuck
+select json_array("OrderItem"."order", "OrderItem"."line%") from "OrderItem"
+where "State" = 'started' and not coalesce(strftime('%s', "OrderItem"."began") + 0 > strftime('%s', 'now') - :stuck_after, 0) and (deleted is null
+)
+  and not exists (select 1 from dibs_jobs j join dibs_workers w on w.id = j.worker >> 20
+    where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and j.held = 1) limit 1000;
+
+-- duplicates
+select "order", "line", count(*) from "files" group by "order", "line" having count(*) > 1 order by count(*) desc limit 1000;
+
+-- plan
+create index if not exists "OrderItem_dibs_waiting" on "OrderItem" ("weight" desc, "made", "order", "line%") where "State" = 'queued';
+
+-- plan
+create index if not exists "OrderItem_dibs_running" on "OrderItem" ("order", "line%") where "State" = 'started';
+
+-- plan
+create unique index if not exists "files_dibs_once" on "files" ("order", "line");

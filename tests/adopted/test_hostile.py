@@ -1,0 +1,121 @@
+"""Names and values that were made to break SQL: through every statement, and nothing of it is ever run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from dibs.adopted.compile import compiled
+from dibs.adopted.inspect import inspect
+from dibs.adopted.mapping import adoption
+from dibs.engines.engine import Engine
+from dibs.errors import InvalidOption
+from dibs.job import WorkerId
+from dibs.ladder import START
+from dibs.lifecycle import SUCCESS
+from dibs.operations import adopted, workers
+from dibs.operations.adopted import RANKS, Room, taken_of
+from dibs.operations.claims import Settle, Want
+from tests.adopted.tables import Application
+from tests.engines import Engines
+
+PIECES = [
+    '"', "'", "\\", ";", "--", "/*", "*/", "%", "%s", "%(limit)s", "%%", ":limit", ":picked", "?", "$1", "$$", "$dibs$",
+    "\u202e", "\u200b", "\U0001f4a9", "é", "select", "t.", "null", "{", "}", "{0}", "[", "]", "(", ")", ",", "`", "#",
+    "|", "=", "<>", "A", "a", "0", "_", "';", '";', "\\'", "E'", "::text", " ", "\u00a0", "drop table jobs", "'; --",
+]  # fmt: skip
+
+
+def hostile(count: int, seed: int, longest: int = 12) -> Iterator[str]:
+    """Texts of such pieces, all different, none longer than a name may be."""
+    chance, seen = random.Random(seed), set[str]()
+    while len(seen) < count:
+        text = "".join(chance.choice(PIECES) for _ in range(chance.randint(1, longest)))
+        short = text.encode()[:60].decode(errors="ignore").strip()
+        if short and "." not in short and short.lower() not in seen:
+            seen.add(short.lower())
+            yield short
+
+
+@pytest.fixture(params=["sqlite", "postgres18"])
+def place(request: pytest.FixtureRequest, engines: Engines) -> Iterator[Engine]:
+    with engines.open(request.param) as engine:
+        yield engine
+
+
+def test_200_hostile_names_through_every_statement(place: Engine) -> None:
+    """Of a table, its columns, its words, its output: forty tables of five names each."""
+    application = Application(place)
+    names = iter([*hostile(200, seed=1)])
+    place.run(workers.enlist(7, "worker-7", lease=15, beat=3))
+    for number, table in enumerate(names):
+        key, status, error, word = (next(names) for _ in range(4))
+        sane = {name: _quoted(name) for name in (table, key, status, error)}
+        with application.connection() as raw:
+            columns = f"{sane[key]} varchar(300) primary key not null, {sane[status]} text, {sane[error]} text"
+            raw.execute(f"create table {sane[table]} ({columns})")
+            value = "".join(PIECES) + str(number)
+            insert = f"insert into {sane[table]} values "
+            if place.name == "sqlite":
+                raw.execute(insert + "(?, ?, null)", [value, word])
+            else:
+                raw.execute(insert.replace("%", "%%") + "(%s, %s, null)", [value, word])
+        words = {"PENDING": word, "RUNNING": f"{word}r", "SUCCESSFUL": f"{word}s", "FAILED": f"{word}f"}
+        said = adoption(
+            table,
+            key=key,
+            status=status,
+            states=words,
+            error=error,
+            output=(table, key),
+            where=f"{sane[key]} is not null",
+        )
+        source = compiled(said, place.run(inspect(said)), place)
+        assert place.run(adopted.waiting(source))
+        assert place.run(adopted.counted(source, 10)) == (1, 0)
+        ranges = [(source.name, rank, *START) for rank in RANKS]
+        room = Room(Want(WorkerId(7), number, 5, ranges), "worker-7")
+        (job,) = place.run(adopted.turn(source, room)).claimed
+        taken = taken_of(job)
+        assert taken.key == [value]
+        assert taken.done, "it is its own output"
+        assert place.run(adopted.mend(source)) == place.run(adopted.notice(source)) == 0
+        settle = Settle(job.lease, SUCCESS, attempt=1, key=taken.key)
+        assert not place.run(adopted.turn(source, None, [settle])).lost
+        look = place.run(adopted.look(source, [value]))
+        assert look is not None
+        assert look.word == f"{word}s"
+        place.run(adopted.trouble(source))
+        assert place.run(adopted.explain(source))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@pytest.mark.parametrize("name", ["", "a\x00b", "x" * 10_000, "\ud800", "a.b.c", ".", "a\nb", 7, None])
+def test_names_that_no_table_has_are_refused(name: object) -> None:
+    dotted = isinstance(name, str) and "." in name  # a column may be named so
+    for option in ("table",) if dotted else ("table", "key", "status"):
+        said = {"table": "t", "key": "id", "status": "status", option: name}
+        with pytest.raises((InvalidOption, TypeError)):
+            adoption(**said, states={"PENDING": "a", "RUNNING": "b", "SUCCESSFUL": "c", "FAILED": "d"})  # type: ignore[arg-type]  # on purpose
+
+
+def test_long_values_go_through(place: Engine) -> None:
+    """A text of 10 kB as a word's neighbour, in a row; and a key that is as long as an index takes."""
+    application = Application(place)
+    application.execute("create table t (id varchar(2000) primary key not null, status text, body text)")
+    mark = "?" if place.name == "sqlite" else "%s"
+    with application.connection() as raw:
+        raw.execute(f"insert into t values ({mark}, 'a', {mark})", ["k" * 2000, "ünï'\"\\" * 1500])
+    said = adoption(
+        "t", key="id", status="status", states={"PENDING": "a", "RUNNING": "b", "SUCCESSFUL": "c", "FAILED": "d"}
+    )
+    source = compiled(said, place.run(inspect(said)), place)
+    place.run(workers.enlist(7, "worker-7", lease=15, beat=3))
+    room = Room(Want(WorkerId(7), 1, 5, [(source.name, rank, *START) for rank in RANKS]), "worker-7")
+    (job,) = place.run(adopted.turn(source, room)).claimed
+    assert taken_of(job).key == ["k" * 2000]
