@@ -219,6 +219,30 @@ def test_rows_that_others_still_work_on_are_left_to_them(adopted: Adopted) -> No
     assert len(adopted.worker(2).take()) == 1, "it is queued anew, and nobody waits for the time to be over"
 
 
+def test_what_a_lost_answer_took_is_handed_back_and_taken_again(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    lost = worker.take()
+    assert adopted.engine.run(workers.hand_back([worker.worker], None, ())) == 3
+    again = worker.take()
+    assert {job.id for job in again} == {job.id for job in lost}
+    assert {job.attempts for job in again} == {1}
+    assert all(taken_of(job).row for job in again)
+
+
+def test_what_is_to_be_finished_is_taken_once_more(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    (job, *_) = worker.take(1)
+    worker.settle((job, Back(Way.FINISH, 0.0, FAILED.failure)))
+    assert adopted.states()[0] == "RUNNING"
+    last = next(each for each in worker.take() if each.id == job.id)
+    assert last.finishing
+    assert taken_of(last).row is not None
+    worker.settle((last, Done(JobState.FAILED)))
+    assert adopted.states()[0] == "FAILED"
+
+
 def test_who_does_not_know_the_table_does_not_take_its_jobs(adopted: Adopted) -> None:
     adopted.fill()
     worker = adopted.worker(1)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dibs.adopted.inspect import Found, length_limit
 from dibs.adopted.mapping import Adoption, Word
-from dibs.job import JobState
+from dibs.job import JobState, rank
 from dibs.operations.catalogue import Column
 
 FINAL = "(3, 4, 5)"
+WATCHING = rank(0)  # a job that only watches a row, until it is claimed
 
 
 def quoted(name: str) -> str:
@@ -232,7 +233,7 @@ resumed as (
   where r.token is not null and {self.same_row("t", self.from_payload("r.payload::jsonb"))}
     and (t.{self.status} in ({self.word(JobState.PENDING)}, {self.word(JobState.RETRY)}, {self.word(JobState.RUNNING)})
       or r.attempts = 1 and t.{self.status} in ({self.word(JobState.FAILED)}, {self.word(JobState.CANCELLED)}))
-    and not (r.attempts = 1 and t.{self.status} = {self.word(JobState.RUNNING)} and {stuck})
+    and not (r.rank %% 10 = {WATCHING} and r.attempts = 1 and t.{self.status} = {self.word(JobState.RUNNING)} and {stuck})
     and {self.meant("t")}
   returning r.id as job, json_build_object(
     'row', row_to_json(t), 'key', {self.key_json("t")}, 'done', {self.has_output("t")})::text as payload),
@@ -251,7 +252,8 @@ leased as (
     jsonb_build_object('table', {self.name}, 'key', jsonb_build_array({texts})), statement_timestamp()
   from picked p where exists (select from alive)
   on conflict (type, row_key) where row_key is not null do update set
-    held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, claimed_at = excluded.claimed_at
+    held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
+    claimed_at = excluded.claimed_at
     where not j.held and j.attempts = 0
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
@@ -310,8 +312,8 @@ returning j.id"""
             due = f"coalesce(t.{quoted(name)}::timestamptz, statement_timestamp())"
         elif name is not None:
             due = f"coalesce(to_timestamp(t.{quoted(name)}::float8), statement_timestamp())"
-        return f"""insert into {self.own}jobs (run_at, max_attempts, queue, type, row_key, payload)
-select {due} + make_interval(secs => %(stuck_after)s::float8), %(max_attempts)s::smallint, {self.name}, {self.name}, {self.row_key("t")},
+        return f"""insert into {self.own}jobs (run_at, rank, max_attempts, queue, type, row_key, payload)
+select {due} + make_interval(secs => %(stuck_after)s::float8), {WATCHING}, %(max_attempts)s::smallint, {self.name}, {self.name}, {self.row_key("t")},
   jsonb_build_object('table', {self.name}, 'key', {self.key_json("t")})
 from {self.table} t
 where {self.status} = {self.word(JobState.RUNNING)} and {self.condition("t")}

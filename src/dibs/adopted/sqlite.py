@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from dibs.adopted.inspect import Found, length_limit
 from dibs.adopted.mapping import Adoption, Word
 from dibs.engines.dialect import PARAMETER, Step
-from dibs.job import JobState
+from dibs.job import JobState, rank
 
 AT_ONCE = 40  # columns in one json_object: functions take 100 arguments at most, in old libraries
 FINAL = "(3, 4, 5)"
+WATCHING = rank(0)  # a job that only watches a row, until it is claimed
 QUOTED = re.compile(r"""\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'""")
 
 
@@ -201,7 +202,7 @@ class SqliteTable:
             f"select j.id, json_extract(j.payload, '$.key'), j.row_key, j.attempts from json_each(:picked) p\n"
             f"cross join {self.own}jobs j on j.id = p.value cross join {self.table} on {parts}\n"
             f"where ({self.table}.{self.status} in ({words}) or j.attempts = 1 and {self.table}.{self.status} in ({ended}))\n"
-            f"  and not (j.attempts = 1 and {self.table}.{self.status} = {self.word(JobState.RUNNING)} and {self._still_fresh()})\n"
+            f"  and not (j.rank % 10 = {WATCHING} and j.attempts = 1 and {self.table}.{self.status} = {self.word(JobState.RUNNING)} and {self._still_fresh()})\n"
             f"  and {self._meant()}",
             when="picked",
         )
@@ -241,7 +242,7 @@ class SqliteTable:
             f"  json_object('table', {self.name}, 'key', json(r.key)), c.now, c.now, c.now\n"
             f"from {self.own}clock c cross join temp.dibs_rows r where true\n"
             f"on conflict (type, row_key) where row_key is not null do update set\n"
-            f"  held = 1, worker = excluded.worker, version = version + 1, attempts = 1, claimed_at = excluded.claimed_at,\n"
+            f"  held = 1, worker = excluded.worker, version = version + 1, attempts = 1, rank = excluded.rank, claimed_at = excluded.claimed_at,\n"
             f"  token = ((coalesce(token, 0) >> 20) + 1) << 20 | (excluded.token & 1048575)",
             when="room",
         )
@@ -308,8 +309,8 @@ class SqliteTable:
             "limit :most"
         )
         yield _step(
-            f"insert into {self.own}jobs (run_at, created_at, max_attempts, queue, type, row_key, payload)\n"
-            f"select cast(r.attempts + :stuck_after * 1000000 as integer), c.now, :max_attempts, {self.name}, {self.name}, r.row_key,\n"
+            f"insert into {self.own}jobs (run_at, created_at, rank, max_attempts, queue, type, row_key, payload)\n"
+            f"select cast(r.attempts + :stuck_after * 1000000 as integer), c.now, {WATCHING}, :max_attempts, {self.name}, {self.name}, r.row_key,\n"
             f"  json_object('table', {self.name}, 'key', json(r.key))\n"
             f"from {self.own}clock c cross join temp.dibs_rows r"
         )

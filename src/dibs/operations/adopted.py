@@ -16,8 +16,8 @@ from dibs.operations.claims import Settle, Turn, Want, turn_from_rows, turn_valu
 from dibs.operations.operation import Compiled, Conversation, Operation, Row, Rows, Table, operation
 from dibs.payload import decode, encode
 
-RANK = rank(5)
-RANKS = (RANK, RANK + LEVELS)  # of its jobs: plain, and on their last attempt
+# Of its jobs: plain, and on their last attempt; and those that only watch a row that somebody else may be working on.
+RANKS = tuple(rank(priority) + last for priority in (5, 0) for last in (0, LEVELS))
 WRITTEN = ("job", "token", "state", "error", "attempts", "key")
 MOST = 1_000  # rows that are noticed at once
 

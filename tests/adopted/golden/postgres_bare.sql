@@ -22,7 +22,7 @@ resumed as (
   where r.token is not null and t."id" = any (array[(r.payload::jsonb -> 'key' ->> 0)::bigint])
     and (t."status" in ('queued', 'queued', 'started')
       or r.attempts = 1 and t."status" in ('failed', 'failed'))
-    and not (r.attempts = 1 and t."status" = 'started' and false)
+    and not (r.rank %% 10 = 9 and r.attempts = 1 and t."status" = 'started' and false)
     and true
   returning r.id as job, json_build_object(
     'row', row_to_json(t), 'key', json_build_array(t."id"::text), 'done', false)::text as payload),
@@ -44,7 +44,8 @@ leased as (
     jsonb_build_object('table', 'things', 'key', jsonb_build_array(p.k0::text)), statement_timestamp()
   from picked p where exists (select from alive)
   on conflict (type, row_key) where row_key is not null do update set
-    held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, claimed_at = excluded.claimed_at
+    held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
+    claimed_at = excluded.claimed_at
     where not j.held and j.attempts = 0
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
@@ -88,7 +89,7 @@ resumed as (
   where r.token is not null and t."id" = any (array[(r.payload::jsonb -> 'key' ->> 0)::bigint])
     and (t."status" in ('queued', 'queued', 'started')
       or r.attempts = 1 and t."status" in ('failed', 'failed'))
-    and not (r.attempts = 1 and t."status" = 'started' and false)
+    and not (r.rank %% 10 = 9 and r.attempts = 1 and t."status" = 'started' and false)
     and true
   returning r.id as job, json_build_object(
     'row', row_to_json(t), 'key', json_build_array(t."id"::text), 'done', false)::text as payload),
@@ -111,7 +112,8 @@ leased as (
     jsonb_build_object('table', 'things', 'key', jsonb_build_array(p.k0::text)), statement_timestamp()
   from picked p where exists (select from alive)
   on conflict (type, row_key) where row_key is not null do update set
-    held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, claimed_at = excluded.claimed_at
+    held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
+    claimed_at = excluded.claimed_at
     where not j.held and j.attempts = 0
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
@@ -150,8 +152,8 @@ where t."id" = any (array[(j.payload -> 'key' ->> 0)::bigint]) and case when t."
 returning j.id;
 
 -- notice
-insert into "dibs".jobs (run_at, max_attempts, queue, type, row_key, payload)
-select statement_timestamp() + make_interval(secs => %(stuck_after)s::float8), %(max_attempts)s::smallint, 'things', 'things', t."id"::text,
+insert into "dibs".jobs (run_at, rank, max_attempts, queue, type, row_key, payload)
+select statement_timestamp() + make_interval(secs => %(stuck_after)s::float8), 9, %(max_attempts)s::smallint, 'things', 'things', t."id"::text,
   jsonb_build_object('table', 'things', 'key', json_build_array(t."id"::text))
 from "public"."things" t
 where "status" = 'started' and true

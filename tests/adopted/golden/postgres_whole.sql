@@ -22,7 +22,7 @@ resumed as (
   where r.token is not null and t."order" = any (array[(r.payload::jsonb -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(r.payload::jsonb -> 'key' ->> 1)::text])
     and (t."State" in ('queued', 'again', 'started')
       or r.attempts = 1 and t."State" in ('failed', 'failed'))
-    and not (r.attempts = 1 and t."State" = 'started' and coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
+    and not (r.rank %% 10 = 9 and r.attempts = 1 and t."State" = 'started' and coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
     and exists (select from "Shop"."OrderItem" where "Shop"."OrderItem"."order" = t."order" and "Shop"."OrderItem"."line%%" = t."line%%" and (deleted is null
 ))
   returning r.id as job, json_build_object(
@@ -46,7 +46,8 @@ leased as (
     jsonb_build_object('table', 'Shop.OrderItem', 'key', jsonb_build_array(p.k0::text, p.k1::text)), statement_timestamp()
   from picked p where exists (select from alive)
   on conflict (type, row_key) where row_key is not null do update set
-    held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, claimed_at = excluded.claimed_at
+    held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
+    claimed_at = excluded.claimed_at
     where not j.held and j.attempts = 0
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
@@ -90,7 +91,7 @@ resumed as (
   where r.token is not null and t."order" = any (array[(r.payload::jsonb -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(r.payload::jsonb -> 'key' ->> 1)::text])
     and (t."State" in ('queued', 'again', 'started')
       or r.attempts = 1 and t."State" in ('failed', 'failed'))
-    and not (r.attempts = 1 and t."State" = 'started' and coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
+    and not (r.rank %% 10 = 9 and r.attempts = 1 and t."State" = 'started' and coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
     and exists (select from "Shop"."OrderItem" where "Shop"."OrderItem"."order" = t."order" and "Shop"."OrderItem"."line%%" = t."line%%" and (deleted is null
 ))
   returning r.id as job, json_build_object(
@@ -121,7 +122,8 @@ leased as (
     jsonb_build_object('table', 'Shop.OrderItem', 'key', jsonb_build_array(p.k0::text, p.k1::text)), statement_timestamp()
   from picked p where exists (select from alive)
   on conflict (type, row_key) where row_key is not null do update set
-    held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, claimed_at = excluded.claimed_at
+    held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
+    claimed_at = excluded.claimed_at
     where not j.held and j.attempts = 0
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
@@ -162,8 +164,8 @@ where t."order" = any (array[(j.payload -> 'key' ->> 0)::bigint]) and t."line%%"
 returning j.id;
 
 -- notice
-insert into "dibs".jobs (run_at, max_attempts, queue, type, row_key, payload)
-select coalesce(t."began"::timestamptz, statement_timestamp()) + make_interval(secs => %(stuck_after)s::float8), %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(t."order"::text, t."line%%"::text)::text,
+insert into "dibs".jobs (run_at, rank, max_attempts, queue, type, row_key, payload)
+select coalesce(t."began"::timestamptz, statement_timestamp()) + make_interval(secs => %(stuck_after)s::float8), 9, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(t."order"::text, t."line%%"::text)::text,
   jsonb_build_object('table', 'Shop.OrderItem', 'key', json_build_array(t."order"::text, t."line%%"::text))
 from "Shop"."OrderItem" t
 where "State" = 'started' and (deleted is null

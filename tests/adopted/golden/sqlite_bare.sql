@@ -11,7 +11,7 @@ insert into temp.dibs_rows (job, key, row_key, attempts)
 select j.id, json_extract(j.payload, '$.key'), j.row_key, j.attempts from json_each(:picked) p
 cross join dibs_jobs j on j.id = p.value cross join "things" on "things"."id" = json_extract(j.payload, '$.key[0]')
 where ("things"."status" in ('queued', 'queued', 'started') or j.attempts = 1 and "things"."status" in ('failed', 'failed'))
-  and not (j.attempts = 1 and "things"."status" = 'started' and 0)
+  and not (j.rank % 10 = 9 and j.attempts = 1 and "things"."status" = 'started' and 0)
   and 1;
 update "things" set "status" = 'started'
 where "things"."id" in (select json_extract(key, '$[0]') from temp.dibs_rows);
@@ -30,7 +30,7 @@ select 1, :worker << 20 | :claim, 1, 1 << 20 | ((:bits + r.place) & 1048575), 1,
   json_object('table', 'things', 'key', json(r.key)), c.now, c.now, c.now
 from dibs_clock c cross join temp.dibs_rows r where true
 on conflict (type, row_key) where row_key is not null do update set
-  held = 1, worker = excluded.worker, version = version + 1, attempts = 1, claimed_at = excluded.claimed_at,
+  held = 1, worker = excluded.worker, version = version + 1, attempts = 1, rank = excluded.rank, claimed_at = excluded.claimed_at,
   token = ((coalesce(token, 0) >> 20) + 1) << 20 | (excluded.token & 1048575);
 update temp.dibs_rows set job = (select j.id from dibs_jobs j where j.type = 'things' and j.row_key = temp.dibs_rows.row_key);
 update "things" set "status" = 'started'
@@ -64,8 +64,8 @@ select json_array("things"."id"), cast("things"."id" as text), c.now from dibs_c
 where "things"."status" = 'started' and 1
   and not exists (select 1 from dibs_jobs j where j.type = 'things' and j.row_key = cast("things"."id" as text))
 limit :most;
-insert into dibs_jobs (run_at, created_at, max_attempts, queue, type, row_key, payload)
-select cast(r.attempts + :stuck_after * 1000000 as integer), c.now, :max_attempts, 'things', 'things', r.row_key,
+insert into dibs_jobs (run_at, created_at, rank, max_attempts, queue, type, row_key, payload)
+select cast(r.attempts + :stuck_after * 1000000 as integer), c.now, 9, :max_attempts, 'things', 'things', r.row_key,
   json_object('table', 'things', 'key', json(r.key))
 from dibs_clock c cross join temp.dibs_rows r;
 select place from temp.dibs_rows;

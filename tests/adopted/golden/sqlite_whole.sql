@@ -11,7 +11,7 @@ insert into temp.dibs_rows (job, key, row_key, attempts)
 select j.id, json_extract(j.payload, '$.key'), j.row_key, j.attempts from json_each(:picked) p
 cross join dibs_jobs j on j.id = p.value cross join "OrderItem" on "OrderItem"."order" = json_extract(j.payload, '$.key[0]') and "OrderItem"."line%" = json_extract(j.payload, '$.key[1]')
 where ("OrderItem"."State" in ('queued', 'again', 'started') or j.attempts = 1 and "OrderItem"."State" in ('failed', 'failed'))
-  and not (j.attempts = 1 and "OrderItem"."State" = 'started' and coalesce(strftime('%s', "OrderItem"."began") + 0 > strftime('%s', 'now') - :stuck_after, 0))
+  and not (j.rank % 10 = 9 and j.attempts = 1 and "OrderItem"."State" = 'started' and coalesce(strftime('%s', "OrderItem"."began") + 0 > strftime('%s', 'now') - :stuck_after, 0))
   and exists (select 1 from (select * from "OrderItem" where (deleted is null
 )) m where m."order" = "OrderItem"."order" and m."line%" = "OrderItem"."line%");
 update "OrderItem" set "State" = 'started', "began" = datetime('now'), "who" = :worker_name, "tries" = (select r.attempts from temp.dibs_rows r where r.row_key = json_array("OrderItem"."order", "OrderItem"."line%"))
@@ -32,7 +32,7 @@ select 1, :worker << 20 | :claim, 1, 1 << 20 | ((:bits + r.place) & 1048575), 1,
   json_object('table', 'Shop.OrderItem', 'key', json(r.key)), c.now, c.now, c.now
 from dibs_clock c cross join temp.dibs_rows r where true
 on conflict (type, row_key) where row_key is not null do update set
-  held = 1, worker = excluded.worker, version = version + 1, attempts = 1, claimed_at = excluded.claimed_at,
+  held = 1, worker = excluded.worker, version = version + 1, attempts = 1, rank = excluded.rank, claimed_at = excluded.claimed_at,
   token = ((coalesce(token, 0) >> 20) + 1) << 20 | (excluded.token & 1048575);
 update temp.dibs_rows set job = (select j.id from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = temp.dibs_rows.row_key);
 update "OrderItem" set "State" = 'started', "began" = datetime('now'), "who" = :worker_name, "tries" = 1
@@ -69,8 +69,8 @@ where "OrderItem"."State" = 'started' and exists (select 1 from (select * from "
 )) m where m."order" = "OrderItem"."order" and m."line%" = "OrderItem"."line%")
   and not exists (select 1 from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%"))
 limit :most;
-insert into dibs_jobs (run_at, created_at, max_attempts, queue, type, row_key, payload)
-select cast(r.attempts + :stuck_after * 1000000 as integer), c.now, :max_attempts, 'Shop.OrderItem', 'Shop.OrderItem', r.row_key,
+insert into dibs_jobs (run_at, created_at, rank, max_attempts, queue, type, row_key, payload)
+select cast(r.attempts + :stuck_after * 1000000 as integer), c.now, 9, :max_attempts, 'Shop.OrderItem', 'Shop.OrderItem', r.row_key,
   json_object('table', 'Shop.OrderItem', 'key', json(r.key))
 from dibs_clock c cross join temp.dibs_rows r;
 select place from temp.dibs_rows;
