@@ -16,9 +16,9 @@ JOB = "id run_at created_at claimed_at worker token version rank"
 WORK = "queue type unique_key"
 MORE = "payload tags progress failures"
 TABLES = {
-    "jobs": f"{JOB} held state attempts max_attempts crashes finishing {WORK} unique_for {MORE}",
+    "jobs": f"{JOB} held state attempts max_attempts crashes finishing {WORK} unique_for {MORE} row_key",
     "history": f"{JOB} state attempts max_attempts crashes finished_at expires {WORK} {MORE} result",
-    "dead": f"{JOB} state attempts max_attempts crashes finished_at {WORK} unique_for {MORE} hook_error",
+    "dead": f"{JOB} state attempts max_attempts crashes finished_at {WORK} unique_for {MORE} hook_error row_key",
     "queues": "name paused",
     "workers": "id name lease beat started_at beat_at steady_since asking claims",
     "worker_names": "id name seen_at",

@@ -28,7 +28,7 @@ POINTS: dict[str, tuple[Any, tuple[str, str], str]] = {
     "its transaction is open": (JobTransaction, ("__enter__", "__aenter__"), "after"),
     "the hook begins": (None, ("", ""), "before"),
     "the hook has had its effect": (None, ("", ""), "after"),
-    "FAILED is about to be written": (JobTransaction, ("_settle", "_settle"), "before"),
+    "FAILED is about to be written": (run.Runner, ("_settle", "_settle"), "before"),
     "FAILED is written and not committed": (JobTransaction, ("_fenced", "_fenced"), "after"),
     "it is committed": (JobTransaction, ("__exit__", "__aexit__"), "after"),
     "the end is known to the worker": (run.Runner, ("_finish", "_finish"), "after"),
