@@ -286,6 +286,16 @@ async def test_the_log_has_the_three_lines(app: Dibs, caplog: pytest.LogCaptureF
 # Hints, and the looks beneath
 
 
+async def test_queues_keep_the_order_that_was_asked_for(app: Dibs) -> None:
+    @app.task(queue="a")
+    async def it() -> None: ...
+
+    await it.aenqueue()
+    async with app.running(queues=["b", "a"]) as worker:
+        await worker.wakeups._ask_ahead()
+        assert worker.names == ["b", "a"]
+
+
 async def test_everything_works_though_every_hint_is_lost(app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
     async def deaf(self: wakeups.Wakeups) -> None:
         await asyncio.Event().wait()

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from dibs.engines.engine import Engine
-from dibs.errors import DibsError
+from dibs.errors import DatabaseError, DibsError
 from dibs.job import Claimed, JobState, WorkerId
 from dibs.ladder import Key
 from dibs.lifecycle import CANCELLING, SUCCESS, Done
@@ -39,6 +39,7 @@ class RowLane(Lane):
     looked: float = 0.0  # when the table was last read from its beginning, by our own clock
     looks: float = 0.0  # seconds that it took
     came: list[tuple[Claimed, Taken]] = field(default_factory=list)  # with the turn that is under way
+    aside: list[Settle] = field(default_factory=list)  # what needs no run, and could not be settled yet
 
     @classmethod
     def open(
@@ -60,17 +61,21 @@ class RowLane(Lane):
         if self.place is not None and began - self.looked > max(LOOK, SHARE * self.looks):
             self.place = None
         whole = self.place is None
-        turn = await Lane.turn(self, ask, settles)
+        turn = await Lane.turn(self, ask, [*self.aside, *settles])
         if ask and whole:
             self.looked, self.looks = began, time.monotonic() - began
         came, self.came = self.came, []
-        aside = [(job, taken) for job, taken in came if not _runs(job, taken)]
-        if not aside:
+        self.aside = self._set_aside([(job, taken) for job, taken in came if not _runs(job, taken)])
+        if not self.aside:
             return turn
-        await self._set_aside(aside)
+        try:
+            await Lane.turn(self, None, self.aside)
+            self.aside = []
+        except DatabaseError as error:  # those that run are not to be lost with it
+            log.warning("What needs no run is settled with the next turn: %s", error)
         return turn._replace(claimed=[job for job, taken in came if _runs(job, taken)])
 
-    async def _set_aside(self, those: Sequence[tuple[Claimed, Taken]]) -> None:
+    def _set_aside(self, those: Sequence[tuple[Claimed, Taken]]) -> list[Settle]:
         settles = []
         for job, taken in those:
             if job.finishing >= CANCELLING:
@@ -91,7 +96,7 @@ class RowLane(Lane):
                     self.source.name,
                 )
                 settles.append(Settle(job.lease, SUCCESS, attempt=job.attempts, key=taken.key))
-        await Lane.turn(self, None, settles)
+        return settles
 
     def _converse(
         self, want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str] = ()

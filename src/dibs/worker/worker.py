@@ -68,7 +68,7 @@ class Worker(Turns):
         self.progress = Progress(self.engine, self.loop)
         sources = [source for source in await self.find() if self.wanted is None or source.name in self.wanted]
         self.feeds = {source.name: Feed(source) for source in sources}
-        self._learn(self.names)
+        self.names = [name for name in self.names if name not in self.feeds]
         self.runner = Runner(
             self.engine,
             self.name,
@@ -138,8 +138,7 @@ class Worker(Turns):
     def _learn(self, names: Sequence[str]) -> None:
         """Adopted tables have lanes of their own."""
         if self.wanted is None:
-            names = [*self.names, *names]
-        self.names = [name for name in dict.fromkeys(names) if name not in self.feeds]
+            self.names = [name for name in dict.fromkeys([*self.names, *names]) if name not in self.feeds]
 
     def _held(self) -> list[Lease]:
         return [each.job.lease for each in list(self.running.values())] + [
