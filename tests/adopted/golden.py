@@ -67,7 +67,9 @@ def texts() -> dict[str, str]:
         table = PostgresTable(said, there, '"dibs".')  # type: ignore[arg-type]  # an adoption
         parts = [f"-- {each}\n{sql}" for each, (sql,) in table.statements().items()]
         parts += [f"-- plan\n{each.sql}" for each in Plan(said, there, "postgres").improvements()]  # type: ignore[arg-type]  # likewise
-        parts += [f"-- wake\n{sql}" for sql in wakes(table)] + [f"-- cron\n{recovers(table, 300)}"]
+        parts += [f"-- wake\n{sql}" for sql in wakes(table)]
+        if table.adoption.started_at:
+            parts.append(f"-- cron\n{recovers(table, 300)}")
         found[f"postgres_{name}.sql"] = ";\n\n".join(parts) + ";\n"
     native = [Step("select 'the native turn'")]
     for name, (said, there) in tables("sqlite").items():

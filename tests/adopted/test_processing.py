@@ -15,7 +15,7 @@ from uuid import UUID
 
 import pytest
 
-from dibs import Dibs, Job, current_job
+from dibs import Dibs, Job, JobState, current_job
 from dibs.adopted.source import Adopted
 from dibs.errors import ConfigError, DuplicateTask, InvalidOption, NotAdoptable, UniqueKeyHeld
 from dibs.operations import jobs, workers
@@ -140,6 +140,78 @@ def test_a_row_whose_output_is_there_is_completed_and_not_run(
     assert sorted(ran) == [1, 3]
     assert statuses(application) == {"completed": 3}
     assert "Row 2 of stickers has its output already: a duplicate was prevented" in caplog.text
+
+
+def test_rows_that_need_no_run_are_not_the_end(app: Dibs, application: Application) -> None:
+    stickers = adopt(app, output=("files", "sticker"), batch=3)
+    ran: list[int] = []
+
+    @stickers.process
+    def render(row: dict[str, Any]) -> None:
+        ran.append(row["id"])
+
+    fill(application, 12)
+    application.execute("insert into files (sticker) select id from stickers where id <= 9")
+    app.drain()
+    assert sorted(ran) == [10, 11, 12]
+    assert statuses(application) == {"completed": 12}
+
+
+@on_postgres
+def test_a_row_that_its_table_refuses_keeps_no_other(
+    app: Dibs, application: Application, stickers: Adopted, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A trigger of the application that lets nobody end row 2."""
+    application.execute(
+        "create function refuses() returns trigger language plpgsql as "
+        "$$ begin raise exception 'row 2 is sacred'; end $$"
+    )
+    application.execute(
+        "create trigger sacred before update on stickers for each row "
+        "when (old.id = 2 and old.status = 'started') execute function refuses()"
+    )
+
+    @stickers.process
+    def render(row: dict[str, Any]) -> None: ...
+
+    fill(application, 5)
+    app.drain()
+    assert statuses(application) == {"completed": 4, "started": 1}
+    assert "Row 2 of stickers cannot be written" in caplog.text
+    (job,) = app.engine.run(jobs.page(Filter(state=JobState.FAILED))).jobs
+    assert "row 2 is sacred" in str(job.error)
+
+
+@on_sqlite
+def test_keys_that_cannot_name_a_row(app: Dibs) -> None:
+    application = Application(app.engine)
+    application.execute("create table notes (id text primary key, status text)")
+    application.execute("create table blobs (id blob primary key not null, status text)")
+    application.execute("insert into notes values (null, 'queued'), ('a', 'queued')")
+    notes, ran = app.adopt("notes", key="id", status="status", states=WORDS), list[str]()
+
+    @notes.process
+    def note(row: dict[str, Any]) -> None:
+        ran.append(row["id"])
+
+    app.drain()
+    assert ran == ["a"]
+    blobs = app.adopt("blobs", key="id", status="status", states=WORDS)
+    with pytest.raises(NotAdoptable, match="is a blob"):
+        blobs.source(app.engine)
+
+
+@on_sqlite
+def test_a_condition_may_end_in_a_comment_with_an_apostrophe(app: Dibs, application: Application) -> None:
+    stickers = adopt(app, where="note is null -- don't take :those", max_attempts=2)
+
+    @stickers.process
+    def render(row: dict[str, Any]) -> None:
+        raise ValueError("broken")
+
+    fill(application, 2)
+    app.drain()
+    assert statuses(application) == {"failed": 2}
 
 
 def test_a_crash_after_the_output_and_before_the_status_is_completed(app: Dibs, application: Application) -> None:

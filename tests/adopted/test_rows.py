@@ -243,6 +243,99 @@ def test_what_is_to_be_finished_is_taken_once_more(adopted: Adopted) -> None:
     assert adopted.states()[0] == "FAILED"
 
 
+def test_a_released_row_that_the_application_has_failed_is_left_so(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    (job,) = worker.take(1)
+    worker.settle((job, Back(Way.RELEASE)))
+    adopted.set("FAILED", adopted.key(0))
+    assert {job.id: taken_of(job).row for job in worker.take()}[job.id] is None
+    assert adopted.states()[0] == "FAILED"
+
+
+def test_a_watched_row_that_its_owner_has_failed_is_left_so(adopted: Adopted) -> None:
+    adopted.fill()
+    adopted.set("RUNNING", adopted.key(0))
+    adopted.source = adopted.source._replace(stuck_after=0.001)
+    adopted.engine.run(rows.notice(adopted.source))
+    adopted.set("FAILED", adopted.key(0))
+    worker = adopted.worker(1)
+    taken = worker.take()
+    while len(taken) < 3:
+        taken += worker.take()
+    assert [taken_of(job).row for job in taken].count(None) == 1
+    assert adopted.states() == ["FAILED", "RUNNING", "RUNNING"]
+
+
+def test_a_snooze_on_the_first_attempt_is_waited_for(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    (job,) = worker.take(1)
+    worker.settle((job, Back(Way.SNOOZE, 3600.0)))
+    assert job.id not in {each.id for each in worker.take()}
+    assert len(worker.take()) == 0
+
+
+def test_a_row_that_was_taken_over_is_ours_like_any_other(adopted: Adopted) -> None:
+    """Its hook runs, it can be cancelled, and a crash counts, although it began just now."""
+    adopted.fill()
+    for n in range(3):
+        adopted.set("RUNNING", adopted.key(n))
+    adopted.source = adopted.source._replace(stuck_after=0.001)
+    assert adopted.engine.run(rows.notice(adopted.source)) == 3
+    worker, heir = adopted.worker(1), adopted.worker(2)
+    taken = worker.take()
+    while len(taken) < 3:
+        taken += worker.take()
+    adopted.source = adopted.source._replace(stuck_after=3600.0)
+    hooked, cancelled, crashed = taken
+    worker.settle((hooked, Back(Way.FINISH, 0.0, FAILED.failure)))
+    adopted.engine.run(jobs.cancel([cancelled.id]))
+    adopted.engine.run(workers.recover(known=[worker.worker]))
+    again = []
+    while len(again) < 3:
+        again += heir.take()
+    assert {job.id for job in again} == {hooked.id, cancelled.id, crashed.id}
+    assert all(taken_of(job).row for job in again)
+
+
+def test_a_row_queued_anew_while_its_hook_waits_is_worked_on_anew(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    (job,) = worker.take(1)
+    worker.settle((job, Back(Way.FINISH, 0.0, FAILED.failure)))
+    adopted.set("PENDING", adopted.key(0))
+    last = next(each for each in worker.take() if each.id == job.id)
+    assert taken_of(last).row is None
+    worker.turn(0, [(last, SUCCESS)])
+    (anew,) = worker.take()
+    assert anew.id != job.id
+    assert keys_of([anew]) == [[str(part) for part in adopted.key(0)]]
+
+
+def test_of_two_leases_of_one_job_the_later_one_is_written(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    (old,) = worker.take(1)
+    worker.settle((old, Back(Way.RETRY, 0.0)))
+    new = next(job for job in worker.take(1) if job.id == old.id)
+    worker.settle((new, SUCCESS), (old, FAILED))
+    assert adopted.states()[0] == "SUCCESSFUL"
+
+
+def test_a_word_for_retries_of_their_own_does_not_lose_a_row(adopted: Adopted) -> None:
+    adopted.fill()
+    adopted.set("RETRY", adopted.key(0))
+    if adopted.adoption.words[JobState.RETRY] != adopted.adoption.words[JobState.PENDING]:
+        adopted.source = adopted.source._replace(stuck_after=0.001)
+        assert adopted.engine.run(rows.notice(adopted.source)) == 1
+    worker = adopted.worker(1)
+    taken = worker.take()
+    while len(taken) < 3:
+        taken += worker.take()
+    assert adopted.states() == ["RUNNING"] * 3
+
+
 def test_who_does_not_know_the_table_does_not_take_its_jobs(adopted: Adopted) -> None:
     adopted.fill()
     worker = adopted.worker(1)

@@ -49,7 +49,7 @@ def test_planned_applied_and_good(shell: Shell, name: str, application: Applicat
     planned = shell.dibs("adopt", "plan", name, "--existing", "completed")
     assert planned.exit_code == 0
     statements = [line for line in planned.output.splitlines() if line and not line.startswith("--")]
-    assert len(statements) in (10, 11)
+    assert len(statements) == 10
     reasons = [line for line in planned.output.splitlines() if line.startswith("-- ")]
     assert len(reasons) == len(statements) + 1, "a reason for each"
     assert application.execute("select count(*) from stickers") == [(1,)], "nothing was changed"
@@ -102,6 +102,18 @@ def test_what_only_a_server_can_do(shell: Shell, name: str, application: Applica
 
 
 @on_postgres
+def test_an_index_that_failed_halfway_is_made_anew(shell: Shell, name: str, application: Application) -> None:
+    application.execute("insert into sticker_files values (1), (1)")
+    failed = shell.dibs("adopt", "apply", name, "--existing", "completed", "--yes")
+    assert failed.exit_code == 1
+    application.execute("delete from sticker_files")
+    planned = shell.dibs("adopt", "plan", name)
+    assert 'drop index concurrently if exists "public"."sticker_files_dibs_once"' in planned.output
+    assert shell.dibs("adopt", "apply", name, "--yes").exit_code == 0
+    assert shell.dibs("adopt", "check", name).exit_code == 0
+
+
+@on_postgres
 def test_triggers_and_a_function_for_cron(shell: Shell, name: str, application: Application) -> None:
     assert "First add the columns" in shell.dibs("adopt", "plan", name, "--existing", "completed", "--cron").output
     shell.dibs("adopt", "apply", name, "--existing", "completed", "--yes")
@@ -124,4 +136,4 @@ def test_triggers_and_a_function_for_cron(shell: Shell, name: str, application: 
         (left_behind,) = raw.execute('select dibs."recover stickers"()').fetchone()
         assert left_behind == 1
         states = dict(raw.execute("select id, status from stickers").fetchall())
-    assert states == {1: "completed", 5: "queued", 6: "started", 7: "completed"}
+    assert states == {1: "completed", 5: "queued", 6: "started", 7: "started"}, "of 7 nobody knows since when"

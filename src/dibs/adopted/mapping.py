@@ -72,6 +72,12 @@ class Adoption:
         return ".".join(self.table)
 
     @property
+    def left_behind(self) -> tuple[JobState, ...]:
+        """The states in which a row without a job was left by somebody: nobody else would take it again."""
+        own = self.words[JobState.RETRY] != self.words[JobState.PENDING]
+        return (JobState.RUNNING, JobState.RETRY) if own else (JobState.RUNNING,)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """All that are named."""
         wanted = [

@@ -15,6 +15,7 @@ from dibs.operations.catalogue import Table, describe
 from dibs.operations.operation import Conversation, operation
 
 LONGEST_NAME = 63
+OF = {JobState.PENDING: "waiting", JobState.RUNNING: "running"}  # what the indexes are called
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,6 @@ class Improvement:
 
     sql: str
     why: str
-    alone: bool = False  # not inside a transaction
 
 
 @operation(reads=True, atomic=True)
@@ -89,18 +89,15 @@ class Plan:
         if self.existing not in adoption.words.values():
             raise NotAdoptable(adoption.name, f"{self.existing!r} is none of its words")
         kind = "integer" if isinstance(self.existing, int) else "text"
-        yield self._column(
-            adoption.status,
-            f"{kind} not null default {self.literal(self.existing)}",
-            f"the status: rows that are there already become {self.existing!r}",
-        )
-        if not self.is_sqlite:
-            pending = self.literal(adoption.words[JobState.PENDING])
-            column = f"alter column {self.quoted(adoption.status)}"
-            yield Improvement(
-                f"alter table {self._table(self.found.table)} {column} set default {pending}",
-                "new rows wait to be worked on",
-            )
+        column = f"{kind} not null default {self.literal(self.existing)}"
+        why = f"the status: rows that are there already become {self.existing!r}"
+        if self.is_sqlite:
+            pending = adoption.words[JobState.PENDING]
+            yield self._column(adoption.status, column, f"{why}, and so do new ones that do not say {pending!r}")
+            return
+        pending = self.literal(adoption.words[JobState.PENDING])
+        then = f"alter column {self.quoted(adoption.status)} set default {pending}"
+        yield self._column(adoption.status, f"{column}, {then}", f"{why}, new ones wait to be worked on")
 
     def _indexes(self) -> Iterator[Improvement]:
         adoption, table = self.adoption, self.found.table
@@ -109,36 +106,44 @@ class Plan:
         down = "" if self.is_sqlite else " nulls last"
         shown = [f"{self.quoted(name)}{f' desc{down}' if name == adoption.priority else ''}" for name in columns]
         if not self._has(table, columns, JobState.PENDING):
-            yield self._index(
+            yield from self._index(
                 table, "waiting", shown, JobState.PENDING, "a claim reads the next rows, however many are done"
             )
         if not self._has(table, list(adoption.key), JobState.RUNNING):
             keys = [self.quoted(name) for name in adoption.key]
-            yield self._index(
+            yield from self._index(
                 table, "running", keys, JobState.RUNNING, "what was left behind is found without reading the table"
             )
         output = self.found.output
         if adoption.output and output and frozenset(adoption.output.columns) not in output.unique:
             names = [self.quoted(name) for name in adoption.output.columns]
-            yield self._index(output, "once", names, None, "the database itself refuses a second output for a row")
+            yield from self._index(output, "once", names, None, "the database itself refuses a second output for a row")
 
     def _has(self, table: Table, columns: Sequence[str], state: JobState) -> bool:
         """An index on these columns for the rows in this state, or for all, and a name of ours."""
-        word = str(self.adoption.words[state])
+        words = {f"= {each}" for each in (self.literal(self.adoption.words[state]), f"({self.adoption.words[state]})")}
         return any(
-            list(index.columns[: len(columns)]) == list(columns) and index.where is not None and word in index.where
+            list(index.columns[: len(columns)]) == list(columns)
+            and index.valid
+            and index.where is not None
+            and (index.name == index_name(table.name, OF[state]) or any(word in index.where for word in words))
             for index in table.indexes
         )
 
-    def _index(self, table: Table, use: str, columns: Sequence[str], state: JobState | None, why: str) -> Improvement:
+    def _index(
+        self, table: Table, use: str, columns: Sequence[str], state: JobState | None, why: str
+    ) -> Iterator[Improvement]:
         unique = "unique " if state is None else ""
-        now = "" if self.is_sqlite else "concurrently "
+        now = "" if self.is_sqlite or table.kind == "p" else "concurrently "
         name = self.quoted(index_name(table.name, use))
         where = ""
         if state is not None:
             where = f" where {self.quoted(self.adoption.status)} = {self.literal(self.adoption.words[state])}"
+        if any(index.name == index_name(table.name, use) and not index.valid for index in table.indexes):
+            half = f"{self.quoted(table.schema)}.{name}"
+            yield Improvement(f"drop index {now}if exists {half}", "its making has failed halfway: it is of no use")
         sql = f"create {unique}index {now}if not exists {name} on {self._table(table)} ({', '.join(columns)}){where}"
-        return Improvement(sql, why, alone=not self.is_sqlite)
+        yield Improvement(sql, why)
 
     def _table(self, table: Table) -> str:
         return self.quoted(table.name) if self.is_sqlite else f"{self.quoted(table.schema)}.{self.quoted(table.name)}"

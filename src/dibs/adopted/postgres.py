@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dibs.adopted.inspect import Found, length_limit
 from dibs.adopted.mapping import Adoption, Word
-from dibs.job import JobState, rank
+from dibs.job import JobState
+from dibs.lifecycle import CANCELLING
+from dibs.operations.adopted import ASKED, WATCHING
 from dibs.operations.catalogue import Column
 
 FINAL = "(3, 4, 5)"
-WATCHING = rank(0)  # a job that only watches a row, until it is claimed
 
 
 def quoted(name: str) -> str:
@@ -173,7 +174,7 @@ class PostgresTable:
         return (
             f"{self.status} = {self.word(JobState.PENDING)} and {self.condition('t')}\n"
             f"      and (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key('t')}"
-            " and (j.held or j.attempts > 0) limit 1) is null"
+            f" and (j.held or j.attempts > 0 or j.rank %% 10 <> {WATCHING} and j.run_at > statement_timestamp()) limit 1) is null"
         )
 
     def _waiting(self) -> str:
@@ -232,8 +233,9 @@ resumed as (
   from turn r
   where r.token is not null and {self.same_row("t", self.from_payload("r.payload::jsonb"))}
     and (t.{self.status} in ({self.word(JobState.PENDING)}, {self.word(JobState.RETRY)}, {self.word(JobState.RUNNING)})
-      or r.attempts = 1 and t.{self.status} in ({self.word(JobState.FAILED)}, {self.word(JobState.CANCELLED)}))
-    and not (r.rank %% 10 = {WATCHING} and r.attempts = 1 and t.{self.status} = {self.word(JobState.RUNNING)} and {stuck})
+      or r.rank %% 10 = {ASKED} and r.attempts = 1 and t.{self.status} in ({self.word(JobState.FAILED)}, {self.word(JobState.CANCELLED)}))
+    and (r.finishing = 0 or r.finishing >= {CANCELLING} or t.{self.status} = {self.word(JobState.RUNNING)})
+    and not (r.rank %% 10 = {WATCHING} and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t.{self.status} = {self.word(JobState.RUNNING)} and {stuck})
     and {self.meant("t")}
   returning r.id as job, json_build_object(
     'row', row_to_json(t), 'key', {self.key_json("t")}, 'done', {self.has_output("t")})::text as payload),
@@ -253,8 +255,8 @@ leased as (
   from picked p where exists (select from alive)
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
-    claimed_at = excluded.claimed_at
-    where not j.held and j.attempts = 0
+    claimed_at = excluded.claimed_at, run_at = excluded.run_at
+    where not j.held and j.attempts = 0 and (j.rank %% 10 = {WATCHING} or j.run_at <= statement_timestamp())
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
   update {self.table} t set {self.marks("1")}
@@ -313,10 +315,10 @@ returning j.id"""
         elif name is not None:
             due = f"coalesce(to_timestamp(t.{quoted(name)}::float8), statement_timestamp())"
         return f"""insert into {self.own}jobs (run_at, rank, max_attempts, queue, type, row_key, payload)
-select {due} + make_interval(secs => %(stuck_after)s::float8), {WATCHING}, %(max_attempts)s::smallint, {self.name}, {self.name}, {self.row_key("t")},
+select greatest({due} + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), {WATCHING}, %(max_attempts)s::smallint, {self.name}, {self.name}, {self.row_key("t")},
   jsonb_build_object('table', {self.name}, 'key', {self.key_json("t")})
 from {self.table} t
-where {self.status} = {self.word(JobState.RUNNING)} and {self.condition("t")}
+where {self.status} in ({", ".join(self.word(state) for state in self.adoption.left_behind)}) and {self.condition("t")}
   and (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key("t")} limit 1) is null
 limit %(most)s::int
 on conflict (type, row_key) where row_key is not null do nothing

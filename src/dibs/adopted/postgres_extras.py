@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dibs.adopted.postgres import PostgresTable, quoted
+from dibs.errors import NotAdoptable
 from dibs.job import JobState
 
 
@@ -20,7 +21,7 @@ end"""
         f"for each statement execute function {function}()"
         for event in ("insert", "update")
     ]
-    made = f"create or replace function {function}() returns trigger language plpgsql as {_dollars(body)}"
+    made = f"create or replace function {function}() returns trigger language plpgsql\nsecurity definer set search_path = pg_catalog, pg_temp as {_dollars(body)}"
     return [_plain(sql) for sql in (made, *triggers)]
 
 
@@ -29,12 +30,16 @@ def recovers(table: PostgresTable, stuck_after: float) -> str:
 
     It looks twice, so that workers who come back after an outage are not taken for dead.
     """
+    started = table.adoption.started_at
+    if started is None:
+        raise NotAdoptable(table.adoption.name, "recovery from the database's own cron needs a column for started_at")
     function = f"{table.own}{quoted('recover ' + table.adoption.name)}"
     has_job = (
         f"select j.id from {table.own}jobs j where j.type = {table.name} and j.row_key = {table.row_key('t')} limit 1"
     )
     left = (
-        f"t.{table.status} = {table.word(JobState.RUNNING)} and not {table.still_fresh('t')} and {table.condition('t')}\n"
+        f"t.{table.status} = {table.word(JobState.RUNNING)} and t.{quoted(started)} is not null\n"
+        f"    and not {table.still_fresh('t')} and {table.condition('t')}\n"
         f"    and ({has_job}) is null"
     )
     done = f"update {table.table} t set {table.status} = {table.word(JobState.SUCCESSFUL)} where {left} and {table.has_output('t')};"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -22,6 +23,7 @@ from dibs.task import Declared, Options
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 
 LONGEST_LABEL = 200
+PRECISION = re.compile(r"\(\d+(,-?\d+)?\)")
 
 READERS: dict[str, Callable[[Any], Any]] = {
     "numeric": Decimal,
@@ -86,7 +88,7 @@ def taken_of_document(document: bytes | str | None) -> dict[str, Any]:
 
 def readers(columns: Mapping[str, Column]) -> dict[str, Callable[[Any], Any]]:
     """How the values of these columns become values of Python."""
-    kinds = {name: column.type.partition("(")[0] for name, column in columns.items()}
+    kinds = {name: PRECISION.sub("", column.type) for name, column in columns.items()}
     return {name: READERS[kind] for name, kind in kinds.items() if kind in READERS}
 
 

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence
 from dibs.adopted.inspect import Found, length_limit
 from dibs.adopted.mapping import Adoption, Word
 from dibs.engines.dialect import PARAMETER, Step
-from dibs.job import JobState, rank
+from dibs.job import JobState
+from dibs.lifecycle import CANCELLING
+from dibs.operations.adopted import ASKED, WATCHING
 
 AT_ONCE = 40  # columns in one json_object: functions take 100 arguments at most, in old libraries
 FINAL = "(3, 4, 5)"
-WATCHING = rank(0)  # a job that only watches a row, until it is claimed
 QUOTED = re.compile(r"""\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'""")
 
 
@@ -55,15 +56,15 @@ class SqliteTable:
         return {
             "turn": turn,
             "turn_after": turn,
-            "waiting": [_step(f"select 1 from {self.table} where {self._free()} limit 1")],
+            "waiting": [self._step(f"select 1 from {self.table} where {self._free()} limit 1")],
             "count": [self._count()],
             "mend": list(self._mend()),
             "notice": list(self._notice()),
             "look": [self._look()],
-            "explain": [_step(f"explain query plan {self._explained()}")],
+            "explain": [self._step(f"explain query plan {self._explained()}")],
             "unknown": [self._unknown()],
             "stuck": [self._stuck()],
-            **({} if self.adoption.output is None else {"duplicates": [_step(self.duplicates())]}),
+            **({} if self.adoption.output is None else {"duplicates": [self._step(self.duplicates())]}),
         }
 
     # Pieces
@@ -155,22 +156,23 @@ class SqliteTable:
 
     def _free(self) -> str:
         """A row that waits: nobody has it, and no retry of it waits to become due."""
+        there = " and ".join(f"{name} is not null" for name in self.key)  # a text may be null, even in a primary key
         return (
-            f"{self.status} = {self.word(JobState.PENDING)} and {self.condition()}\n"
+            f"{self.status} = {self.word(JobState.PENDING)} and {there} and {self.condition()}\n"
             f"  and not exists (select 1 from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key()}"
-            " and (j.held = 1 or j.attempts > 0))"
+            f" and (j.held = 1 or j.attempts > 0 or j.rank % 10 <> {WATCHING} and j.run_at > (select now from {self.own}clock)))"
         )
 
     def _writes(self) -> Iterator[Step]:
         """What is settled, if it is still ours."""
-        yield _step("delete from temp.dibs_written", when="written")
+        yield self._step("delete from temp.dibs_written", when="written")
         yield Step(
             "insert or replace into temp.dibs_written (job, token, state, error, attempts, key) values (?, ?, ?, ?, ?, ?)",
             each="written",
         )
         held = f"select j.row_key from {self.own}jobs j where j.id = job and j.token = temp.dibs_written.token and j.held = 1"
-        yield _step(f"update temp.dibs_written set row_key = ({held})", when="written")
-        yield _step("delete from temp.dibs_written where row_key is null", when="written")
+        yield self._step(f"update temp.dibs_written set row_key = ({held})", when="written")
+        yield self._step("delete from temp.dibs_written where row_key is null", when="written")
         kept = self.adoption.kept
         words = {3: "SUCCESSFUL", 4: "FAILED", 5: "CANCELLED", 1: "RETRY", 6: "RUNNING"}
         whens = " ".join(f"when {code} then {self.word(JobState(state))}" for code, state in words.items())
@@ -183,7 +185,7 @@ class SqliteTable:
             sets.append(f"{quoted(name)} = case when {state} <> 3 then {error} end")
         if name := kept.get("attempts"):
             sets.append(f"{quoted(name)} = {self._of_mine('attempts')}")
-        yield _step(
+        yield self._step(
             f"update {self.table} set {', '.join(sets)}\n"
             f"where {self.key_in('temp.dibs_written')} and {self.status} = {self.word(JobState.RUNNING)}",
             when="written",
@@ -191,27 +193,28 @@ class SqliteTable:
 
     def _resumes(self) -> Iterator[Step]:
         """The rows of jobs that were claimed again."""
-        yield _step("delete from temp.dibs_rows", when="room")
+        yield self._step("delete from temp.dibs_rows", when="room")
         words = ", ".join(self.word(state) for state in (JobState.PENDING, JobState.RETRY, JobState.RUNNING))
         ended = ", ".join(self.word(state) for state in (JobState.FAILED, JobState.CANCELLED))
         parts = " and ".join(
             f"{self.table}.{name} = json_extract(j.payload, '$.key[{n}]')" for n, name in enumerate(self.key)
         )
-        yield _step(
+        yield self._step(
             f"insert into temp.dibs_rows (job, key, row_key, attempts)\n"
             f"select j.id, json_extract(j.payload, '$.key'), j.row_key, j.attempts from json_each(:picked) p\n"
             f"cross join {self.own}jobs j on j.id = p.value cross join {self.table} on {parts}\n"
-            f"where ({self.table}.{self.status} in ({words}) or j.attempts = 1 and {self.table}.{self.status} in ({ended}))\n"
-            f"  and not (j.rank % 10 = {WATCHING} and j.attempts = 1 and {self.table}.{self.status} = {self.word(JobState.RUNNING)} and {self._still_fresh()})\n"
+            f"where ({self.table}.{self.status} in ({words}) or j.rank % 10 = {ASKED} and j.attempts = 1 and {self.table}.{self.status} in ({ended}))\n"
+            f"  and (j.finishing = 0 or j.finishing >= {CANCELLING} or {self.table}.{self.status} = {self.word(JobState.RUNNING)})\n"
+            f"  and not (j.rank % 10 = {WATCHING} and j.attempts = 1 and j.finishing = 0 and j.crashes = 0 and {self.table}.{self.status} = {self.word(JobState.RUNNING)} and {self._still_fresh()})\n"
             f"  and {self._meant()}",
             when="picked",
         )
-        yield _step(
+        yield self._step(
             f"update {self.table} set {self.marks('(select r.attempts from temp.dibs_rows r where r.row_key = ' + self.row_key() + ')')}\n"
             f"where {self.key_in('temp.dibs_rows')}",
             when="picked",
         )
-        yield _step(self._rows_of("temp.dibs_rows"), when="picked")
+        yield self._step(self._rows_of("temp.dibs_rows"), when="picked")
 
     def _meant(self) -> str:
         """The user's condition for a row among others, where its columns' names would be ambiguous."""
@@ -226,8 +229,8 @@ class SqliteTable:
 
     def _takes(self) -> Iterator[Step]:
         """New rows: pick, give each a job, mark."""
-        yield _step("delete from temp.dibs_rows", when="room")
-        yield _step(
+        yield self._step("delete from temp.dibs_rows", when="room")
+        yield self._step(
             f"insert into temp.dibs_rows (key, row_key)\n"
             f"select {self.key_json()}, {self.row_key()} from {self.table}\nwhere {self._free()}\n"
             f"  and exists (select 1 from {self.own}workers where id = :worker)\n"
@@ -235,28 +238,30 @@ class SqliteTable:
             f"order by {self.order_by()} limit max(:room - json_array_length(:picked), 0)",
             when="room",
         )
-        yield _step(
+        yield self._step(
             f"insert into {self.own}jobs (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload,\n"
             f"  claimed_at, run_at, created_at)\n"
             f"select 1, :worker << 20 | :claim, 1, 1 << 20 | ((:bits + r.place) & 1048575), 1, :max_attempts, {self.name}, {self.name}, r.row_key,\n"
             f"  json_object('table', {self.name}, 'key', json(r.key)), c.now, c.now, c.now\n"
             f"from {self.own}clock c cross join temp.dibs_rows r where true\n"
             f"on conflict (type, row_key) where row_key is not null do update set\n"
-            f"  held = 1, worker = excluded.worker, version = version + 1, attempts = 1, rank = excluded.rank, claimed_at = excluded.claimed_at,\n"
+            f"  held = 1, worker = excluded.worker, version = version + 1, attempts = 1, rank = excluded.rank, claimed_at = excluded.claimed_at, run_at = excluded.run_at,\n"
             f"  token = ((coalesce(token, 0) >> 20) + 1) << 20 | (excluded.token & 1048575)",
             when="room",
         )
-        yield _step(
+        yield self._step(
             f"update temp.dibs_rows set job = (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = temp.dibs_rows.row_key)",
             when="room",
         )
-        yield _step(f"update {self.table} set {self.marks('1')}\nwhere {self.key_in('temp.dibs_rows')}", when="room")
-        yield _step(
+        yield self._step(
+            f"update {self.table} set {self.marks('1')}\nwhere {self.key_in('temp.dibs_rows')}", when="room"
+        )
+        yield self._step(
             f"select j.id, j.token, j.type, j.queue, null, j.attempts, j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing\n"
             f"from temp.dibs_rows r cross join {self.own}jobs j on j.id = r.job order by r.place",
             when="room",
         )
-        yield _step(self._rows_of("temp.dibs_rows"), when="room")
+        yield self._step(self._rows_of("temp.dibs_rows"), when="room")
 
     def _still_fresh(self) -> str:
         """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""
@@ -269,27 +274,27 @@ class SqliteTable:
 
     def _count(self) -> Step:
         """How many wait, up to so many, and how many say that they run."""
-        return _step(
+        return self._step(
             f"select (select count(*) from (select 1 from {self.table} where {self._free()} limit :most)),\n"
             f"  (select count(*) from (select 1 from {self.table} where {self.status} = {self.word(JobState.RUNNING)} limit :most))"
         )
 
     def _mend(self) -> Iterator[Step]:
         """Rows that still say that they run, whose job waits for its next attempt since its worker died."""
-        yield _step("delete from temp.dibs_rows")
+        yield self._step("delete from temp.dibs_rows")
         parts = " and ".join(
             f"{self.table}.{name} = json_extract(j.payload, '$.key[{n}]')" for n, name in enumerate(self.key)
         )
-        yield _step(
+        yield self._step(
             f"insert into temp.dibs_rows (job, key)\n"
             f"select j.id, json_extract(j.payload, '$.key') from {self.own}jobs j cross join {self.table} on {parts}\n"
             f"where j.type = {self.name} and j.row_key is not null and j.held = 0 and j.state = 1 and j.finishing = 0 and j.attempts > 0\n"
             f"  and {self.table}.{self.status} = {self.word(JobState.RUNNING)}"
         )
-        yield _step(
+        yield self._step(
             f"update {self.table} set {self.status} = {self.word(JobState.RETRY)} where {self.key_in('temp.dibs_rows')}"
         )
-        yield _step("select job from temp.dibs_rows")
+        yield self._step("select job from temp.dibs_rows")
 
     def _notice(self) -> Iterator[Step]:
         """Rows that say that they run and have no job of ours are left behind, unless somebody else still works on them:
@@ -300,30 +305,37 @@ class SqliteTable:
             column = f"{self.table}.{quoted(name)}"
             seconds = column if self.columns[name].is_number else f"strftime('%s', {column})"
             since = f"coalesce(cast({seconds} as integer) * 1000000, c.now)"
-        yield _step("delete from temp.dibs_rows")
-        yield _step(
+        left = ", ".join(self.word(state) for state in self.adoption.left_behind)
+        there = " and ".join(f"{self.table}.{each} is not null" for each in self.key)
+        yield self._step("delete from temp.dibs_rows")
+        yield self._step(
             f"insert into temp.dibs_rows (key, row_key, attempts)\n"
             f"select {self.key_json()}, {self.row_key()}, {since} from {self.own}clock c cross join {self.table}\n"
-            f"where {self.table}.{self.status} = {self.word(JobState.RUNNING)} and {self._meant()}\n"
+            f"where {self.table}.{self.status} in ({left}) and {there} and {self._meant()}\n"
             f"  and not exists (select 1 from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key()})\n"
             "limit :most"
         )
-        yield _step(
+        yield self._step(
             f"insert into {self.own}jobs (run_at, created_at, rank, max_attempts, queue, type, row_key, payload)\n"
-            f"select cast(r.attempts + :stuck_after * 1000000 as integer), c.now, {WATCHING}, :max_attempts, {self.name}, {self.name}, r.row_key,\n"
+            f"select max(cast(r.attempts + :stuck_after * 1000000 as integer), c.now), c.now, {WATCHING}, :max_attempts, {self.name}, {self.name}, r.row_key,\n"
             f"  json_object('table', {self.name}, 'key', json(r.key))\n"
             f"from {self.own}clock c cross join temp.dibs_rows r"
         )
-        yield _step("select place from temp.dibs_rows")
+        yield self._step("select place from temp.dibs_rows")
 
     def _look(self) -> Step:
         """One row by its key: its word, and its job if it has one."""
         parts = " and ".join(f"{self.table}.{name} = json_extract(:key, '$[{n}]')" for n, name in enumerate(self.key))
-        return _step(
+        return self._step(
             f"select {self.status}, {self.row_json()},\n"
             f"  (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key()})\n"
             f"from {self.table} where {parts}"
         )
+
+    def _step(self, sql: str, *, when: str = "") -> Step:
+        """Its parameters are those that stand outside of quotes, and outside of the user's own condition."""
+        ours = sql if self.adoption.where is None else sql.replace(self.adoption.where, "")
+        return Step(sql, when=when, uses=frozenset(PARAMETER.findall(QUOTED.sub("", ours))))
 
     # What a check asks
 
@@ -332,14 +344,14 @@ class SqliteTable:
 
     def _unknown(self) -> Step:
         words = ", ".join(dict.fromkeys(self.word(state) for state in self.adoption.words))
-        return _step(
+        return self._step(
             f"select cast({self.status} as text), count(*) from {self.table}\n"
             f"where ({self.status} is null or {self.status} not in ({words})) and {self.condition()} group by 1 order by 2 desc limit 20"
         )
 
     def _stuck(self) -> Step:
         """Rows that say that they run, for too long as far as one can see, and nobody alive has them."""
-        return _step(
+        return self._step(
             f"select {self.row_key()} from {self.table}\n"
             f"where {self.status} = {self.word(JobState.RUNNING)} and not {self._still_fresh()} and {self.condition()}\n"
             f"  and not exists (select 1 from {self.own}jobs j join {self.own}workers w on w.id = j.worker >> 20\n"
@@ -353,8 +365,3 @@ class SqliteTable:
         assert table is not None
         names = ", ".join(quoted(name) for name in output.columns)
         return f"select {names}, count(*) from {quoted(table.name)} group by {names} having count(*) > 1 order by count(*) desc limit 1000"
-
-
-def _step(sql: str, *, when: str = "") -> Step:
-    """Its parameters are those that stand outside of quotes."""
-    return Step(sql, when=when, uses=frozenset(PARAMETER.findall(QUOTED.sub("", sql))))

@@ -16,8 +16,8 @@ from dibs.operations.claims import Settle, Turn, Want, turn_from_rows, turn_valu
 from dibs.operations.operation import Compiled, Conversation, Operation, Row, Rows, Table, operation
 from dibs.payload import decode, encode
 
-# Of its jobs: plain, and on their last attempt; and those that only watch a row that somebody else may be working on.
-RANKS = tuple(rank(priority) + last for priority in (5, 0) for last in (0, LEVELS))
+ASKED, PLAIN, WATCHING = rank(9), rank(5), rank(0)  # retried by a person; most; only watches a row, until it is claimed
+RANKS = tuple(level + last for level in (ASKED, PLAIN, WATCHING) for last in (0, LEVELS))
 WRITTEN = ("job", "token", "state", "error", "attempts", "key")
 MOST = 1_000  # rows that are noticed at once
 
@@ -69,6 +69,7 @@ def turn(
     limit = values.pop("limit")
     again = 0 if values["back"].rows else limit  # what goes back in this turn is not taken by it: one row, written once
     place = room.place if room else None
+    newest = {each.lease.job_id: each for each in sorted(settles, key=lambda each: each.lease)}  # of one job's leases
     rows = yield Compiled(
         "turn",
         source.steps["turn" if place is None else "turn_after"],
@@ -76,7 +77,7 @@ def turn(
         limit=again,
         again=again,
         room=limit,
-        written=Table(WRITTEN, [_written(each, each.key) for each in settles if each.key is not None]),
+        written=Table(WRITTEN, [_written(each, each.key) for each in newest.values() if each.key is not None]),
         worker_name=room.worker_name if room else "",
         max_attempts=source.max_attempts,
         stuck_after=source.stuck_after,

@@ -24,7 +24,7 @@ class Column:
     @property
     def is_number(self) -> bool:
         """Whole or not."""
-        return self.type.lower().startswith(NUMBERS)
+        return not self.labels and self.type.lower().startswith(NUMBERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class Index:
     columns: tuple[str, ...]
     unique: bool
     where: str | None
+    valid: bool = True  # else its making has failed halfway
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,9 @@ class Table:
     @property
     def unique(self) -> list[frozenset[str]]:
         """The columns of each unique index that holds for all rows."""
-        return [frozenset(index.columns) for index in self.indexes if index.unique and index.where is None]
+        return [
+            frozenset(index.columns) for index in self.indexes if index.unique and index.valid and index.where is None
+        ]
 
 
 @operation(reads=True, atomic=True)
@@ -71,7 +74,7 @@ def describe(parts: Sequence[str]) -> Conversation[Table | None]:
         bool(allowed),
         {row[0]: Column(row[0], row[1], bool(row[2]), tuple(decode(row[3]) or ())) for row in fields},
         [
-            Index(row[0], tuple(columns), bool(row[2]), row[3])
+            Index(row[0], tuple(columns), bool(row[2]), row[3], bool(row[4]))
             for row in indexes
             if row[1] and None not in (columns := decode(row[1]))
         ],

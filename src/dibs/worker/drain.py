@@ -195,7 +195,8 @@ class Drain:
         for lane, feed in zip((self.lane, *self.row_lanes), (self.feed, *self.feeds.values()), strict=True):
             room = self._room() if claiming else 0
             if room or feed.settles:
-                claimed += len((await self._turn(lane, feed, room)).claimed)
+                turn = await self._turn(lane, feed, room)
+                claimed += turn.picked if feed.source else len(turn.claimed)  # of rows, some need no run
         return claimed
 
     def _room(self) -> int:

@@ -15,7 +15,7 @@ from datetime import datetime
 from random import getrandbits
 
 from dibs.engines.engine import Engine, Patience, Session
-from dibs.errors import Conflict, ConnectionLost, DibsError, Refused, Unreachable
+from dibs.errors import Conflict, ConnectionLost, DatabaseError, DibsError, Refused, Unreachable
 from dibs.job import LEVELS, Claimed, JobId, JobState, WorkerId
 from dibs.ladder import START, Key, Ladders, Place, Read, ranges
 from dibs.lifecycle import Done, failure
@@ -168,21 +168,24 @@ class Lane:
             self.told_at = 0.0
             self.note(told.keys() - set(changing))
 
-    async def _one_by_one(self, settles: Sequence[Settle], error: Refused) -> Turn:
+    async def _one_by_one(self, settles: Sequence[Settle], error: DatabaseError) -> Turn:
         """The database refuses the data of one job: split the turn, and only the culprit becomes FAILED."""
         answers: list[Turn] = []
         culprits: set[JobId] = set()
         for settle in settles:
-            try:
-                answers.append(await self.engine.arun(self._converse(None, [settle])))
-            except Refused as refused:
-                culprits.add(settle.lease.job_id)
-                answers.append(await self.engine.arun(self._converse(None, [_culprit(settle, refused)])))
+            answers.append(await self._alone(settle, culprits))
         if not answers:
             raise error
         lost = frozenset().union(*(answer.lost for answer in answers))
         before = {job_id: state for answer in answers for job_id, state in answer.before.items()}
         return answers[-1]._replace(lost=lost, before=before, culprits=frozenset(culprits))
+
+    async def _alone(self, settle: Settle, culprits: set[JobId]) -> Turn:
+        try:
+            return await self.engine.arun(self._converse(None, [settle]))
+        except Refused as refused:
+            culprits.add(settle.lease.job_id)
+            return await self.engine.arun(self._converse(None, [culprit(settle, refused)]))
 
 
 def _last(claimed: Sequence[Claimed]) -> dict[Key, Place]:
@@ -191,6 +194,7 @@ def _last(claimed: Sequence[Claimed]) -> dict[Key, Place]:
     return {key: Place(job.run_at, job.id) for key, job in ends.items() if not job.suspect}
 
 
-def _culprit(settle: Settle, error: Refused) -> Settle:
+def culprit(settle: Settle, error: DatabaseError) -> Settle:
+    """It becomes FAILED instead, and says why."""
     entry = encode(failure(settle.attempt, f"The outcome of this job could not be stored: {error}"))
     return settle._replace(change=Done(JobState.FAILED, failure=entry))

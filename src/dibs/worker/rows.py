@@ -12,20 +12,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from dibs.engines.engine import Engine
-from dibs.errors import DatabaseError, DibsError
-from dibs.job import Claimed, JobState, WorkerId
+from dibs.errors import Conflict, ConnectionLost, DatabaseError, DeadlineExceeded, DibsError, Unreachable
+from dibs.job import Claimed, JobId, JobState, WorkerId
 from dibs.ladder import Key
 from dibs.lifecycle import CANCELLING, SUCCESS, Done
 from dibs.operations import adopted
 from dibs.operations.adopted import RANKS, Room, Source, Taken, taken_of
 from dibs.operations.claims import Settle, Turn, Want
 from dibs.operations.operation import Operation
-from dibs.worker.lane import Ask, Lane
+from dibs.worker.lane import Ask, Lane, culprit
 
 log = logging.getLogger("dibs")
 
 LOOK = 1.0  # seconds between readings of the table from its beginning, while there is something to do
 SHARE = 20  # and so many times as long as the last one took, at least
+PASSING = (Conflict, ConnectionLost, DeadlineExceeded, Unreachable)  # the next try may go through
 OFTEN, SELDOM = 1.0, 60.0  # seconds between looks at what was left behind
 
 
@@ -61,19 +62,42 @@ class RowLane(Lane):
         if self.place is not None and began - self.looked > max(LOOK, SHARE * self.looks):
             self.place = None
         whole = self.place is None
-        turn = await Lane.turn(self, ask, [*self.aside, *settles])
+        settles = [*self.aside, *settles]
+        try:
+            turn = await Lane.turn(self, ask, settles)
+        except PASSING:
+            raise
+        except DatabaseError as error:  # a trigger or a constraint of that table: it must not keep the others
+            turn = await self._one_by_one(settles, error)
         if ask and whole:
             self.looked, self.looks = began, time.monotonic() - began
         came, self.came = self.came, []
         self.aside = self._set_aside([(job, taken) for job, taken in came if not _runs(job, taken)])
         if not self.aside:
-            return turn
+            return turn._replace(picked=len(came))
         try:
             await Lane.turn(self, None, self.aside)
             self.aside = []
         except DatabaseError as error:  # those that run are not to be lost with it
             log.warning("What needs no run is settled with the next turn: %s", error)
-        return turn._replace(claimed=[job for job, taken in came if _runs(job, taken)])
+        return turn._replace(claimed=[job for job, taken in came if _runs(job, taken)], picked=len(came))
+
+    async def _alone(self, settle: Settle, culprits: set[JobId]) -> Turn:
+        """If its table refuses even that it failed, the row is left as it is, and its job alone says so."""
+        try:
+            return await self.engine.arun(self._converse(None, [settle]))
+        except PASSING:
+            raise
+        except DatabaseError as error:
+            failed = culprit(settle, error)
+        culprits.add(settle.lease.job_id)
+        try:
+            return await self.engine.arun(self._converse(None, [failed]))
+        except PASSING:
+            raise
+        except DatabaseError as error:
+            log.error("Row %s of %s cannot be written: %s", _named(settle.key or ()), self.source.name, error)
+            return await self.engine.arun(self._converse(None, [failed._replace(key=None)]))
 
     def _set_aside(self, those: Sequence[tuple[Claimed, Taken]]) -> list[Settle]:
         settles = []

@@ -117,7 +117,7 @@ class Turns:
         for job, settle in settles:
             self._count(job, settle.change, turn)
         if wish:
-            self._came(feed, wish, turn.claimed)
+            self._came(feed, wish, turn)
             await asyncio.sleep(0)  # what was claimed begins before more is asked for
         self.log.flush()
 
@@ -127,8 +127,10 @@ class Turns:
         weights = self.wanted  # the larger the weight, the likelier an early place
         return sorted(self.names, key=lambda name: random.random() ** (1 / weights[name]), reverse=True)
 
-    def _came(self, feed: Feed, wish: Wish, claimed: Sequence[Claimed]) -> None:
-        feed.dry = wish.at_once and len(claimed) < wish.limit
+    def _came(self, feed: Feed, wish: Wish, turn: Turn) -> None:
+        claimed = turn.claimed
+        took = turn.picked if feed.source else len(claimed)  # of rows, some need no run
+        feed.dry = wish.at_once and took < wish.limit
         if claimed:
             self.wakeups.found()
         known = [job for job in claimed if job.type in self.tasks]

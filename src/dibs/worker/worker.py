@@ -84,7 +84,7 @@ class Worker(Turns):
         self.wakeups = Wakeups(
             self.engine,
             self.settings.look,
-            self.lanes[:LANES],
+            self.lanes,
             lambda: [*self.names, *self.feeds],
             self.wanted is None,
             self._woken,

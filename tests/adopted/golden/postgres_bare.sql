@@ -21,8 +21,9 @@ resumed as (
   from turn r
   where r.token is not null and t."id" = any (array[(r.payload::jsonb -> 'key' ->> 0)::bigint])
     and (t."status" in ('queued', 'queued', 'started')
-      or r.attempts = 1 and t."status" in ('failed', 'failed'))
-    and not (r.rank %% 10 = 9 and r.attempts = 1 and t."status" = 'started' and false)
+      or r.rank %% 10 = 0 and r.attempts = 1 and t."status" in ('failed', 'failed'))
+    and (r.finishing = 0 or r.finishing >= 100 or t."status" = 'started')
+    and not (r.rank %% 10 = 9 and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t."status" = 'started' and false)
     and true
   returning r.id as job, json_build_object(
     'row', row_to_json(t), 'key', json_build_array(t."id"::text), 'done', false)::text as payload),
@@ -33,7 +34,7 @@ room as materialized (
 picked as materialized (
     select t."id" as k0 from "public"."things" t
     where "status" = 'queued' and true
-      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0) limit 1) is null
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null
     order by "id" limit (select n from room) for update skip locked),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
@@ -45,8 +46,8 @@ leased as (
   from picked p where exists (select from alive)
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
-    claimed_at = excluded.claimed_at
-    where not j.held and j.attempts = 0
+    claimed_at = excluded.claimed_at, run_at = excluded.run_at
+    where not j.held and j.attempts = 0 and (j.rank %% 10 = 9 or j.run_at <= statement_timestamp())
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
   update "public"."things" t set "status" = 'started'
@@ -88,8 +89,9 @@ resumed as (
   from turn r
   where r.token is not null and t."id" = any (array[(r.payload::jsonb -> 'key' ->> 0)::bigint])
     and (t."status" in ('queued', 'queued', 'started')
-      or r.attempts = 1 and t."status" in ('failed', 'failed'))
-    and not (r.rank %% 10 = 9 and r.attempts = 1 and t."status" = 'started' and false)
+      or r.rank %% 10 = 0 and r.attempts = 1 and t."status" in ('failed', 'failed'))
+    and (r.finishing = 0 or r.finishing >= 100 or t."status" = 'started')
+    and not (r.rank %% 10 = 9 and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t."status" = 'started' and false)
     and true
   returning r.id as job, json_build_object(
     'row', row_to_json(t), 'key', json_build_array(t."id"::text), 'done', false)::text as payload),
@@ -101,7 +103,7 @@ picked as materialized (
     select t."id" as k0 from "public"."things" t
     where ("id") > (%(place_0)s::text::bigint)
       and "status" = 'queued' and true
-      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0) limit 1) is null
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null
     order by "id" limit (select n from room) for update skip locked),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
@@ -113,8 +115,8 @@ leased as (
   from picked p where exists (select from alive)
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
-    claimed_at = excluded.claimed_at
-    where not j.held and j.attempts = 0
+    claimed_at = excluded.claimed_at, run_at = excluded.run_at
+    where not j.held and j.attempts = 0 and (j.rank %% 10 = 9 or j.run_at <= statement_timestamp())
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
   update "public"."things" t set "status" = 'started'
@@ -135,11 +137,11 @@ where (select count(*) from taken) < (select count(*) from leased) and id <> all
 
 -- waiting
 select 1 from "public"."things" t where "status" = 'queued' and true
-      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0) limit 1) is null limit 1;
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null limit 1;
 
 -- count
 select (select count(*) from (select from "public"."things" t where "status" = 'queued' and true
-      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0) limit 1) is null limit %(most)s::int) x),
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null limit %(most)s::int) x),
   (select count(*) from (select from "public"."things" t where "status" = 'started' limit %(most)s::int) x);
 
 -- mend
@@ -153,10 +155,10 @@ returning j.id;
 
 -- notice
 insert into "dibs".jobs (run_at, rank, max_attempts, queue, type, row_key, payload)
-select statement_timestamp() + make_interval(secs => %(stuck_after)s::float8), 9, %(max_attempts)s::smallint, 'things', 'things', t."id"::text,
+select greatest(statement_timestamp() + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), 9, %(max_attempts)s::smallint, 'things', 'things', t."id"::text,
   jsonb_build_object('table', 'things', 'key', json_build_array(t."id"::text))
 from "public"."things" t
-where "status" = 'started' and true
+where "status" in ('started') and true
   and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text limit 1) is null
 limit %(most)s::int
 on conflict (type, row_key) where row_key is not null do nothing
@@ -169,7 +171,7 @@ from "public"."things" t where t."id" = any (array[(%(key_0)s::text)::bigint]);
 
 -- explain
 explain select t."id" from "public"."things" t where "status" = 'queued' and true
-      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0) limit 1) is null order by "id" limit 5;
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null order by "id" limit 5;
 
 -- unknown
 select "status"::text, count(*) from "public"."things" t
@@ -188,7 +190,8 @@ create index concurrently if not exists "things_dibs_waiting" on "public"."thing
 create index concurrently if not exists "things_dibs_running" on "public"."things" ("id") where "status" = 'started';
 
 -- wake
-create or replace function "dibs"."wake things"() returns trigger language plpgsql as $dibs$
+create or replace function "dibs"."wake things"() returns trigger language plpgsql
+security definer set search_path = pg_catalog, pg_temp as $dibs$
 begin
   if exists (select from dibs_changed where "status" = 'queued') then
     perform "dibs".wake_1('things', 4, statement_timestamp());
@@ -204,31 +207,3 @@ for each statement execute function "dibs"."wake things"();
 -- wake
 create or replace trigger dibs_wake_update after update on "public"."things" referencing new table as dibs_changed
 for each statement execute function "dibs"."wake things"();
-
--- cron
-create or replace function "dibs"."recover things"() returns bigint language plpgsql as $dibs$
-declare
-  silent bigint[]; beats timestamptz[]; freed bigint; left_behind bigint;
-begin
-  select array_agg(id), array_agg(beat_at) into silent, beats from "dibs".workers
-  where abs(extract(epoch from clock_timestamp() - beat_at)) > 2 * lease;
-  if silent is not null then
-    perform pg_sleep(5);
-    perform "dibs".recover_1(0, '{}', silent, beats);
-  end if;
-  with mended as (
-    update "public"."things" t set "status" = 'queued'
-from (
-  select j.id, j.payload from "dibs".jobs j
-  where j.type = 'things' and j.row_key is not null and not j.held and j.state = 1 and j.finishing = 0 and j.attempts > 0
-  for update skip locked) j
-where t."id" = any (array[(j.payload -> 'key' ->> 0)::bigint]) and case when t."status" = 'started' then true else false end
-returning j.id)
-  select count(*) into freed from mended;
-
-  update "public"."things" t set "status" = 'queued' where t."status" = 'started' and not false and true
-    and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text limit 1) is null;
-  get diagnostics left_behind = row_count;
-  return freed + left_behind;
-end
-$dibs$;

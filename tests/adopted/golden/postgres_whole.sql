@@ -21,8 +21,9 @@ resumed as (
   from turn r
   where r.token is not null and t."order" = any (array[(r.payload::jsonb -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(r.payload::jsonb -> 'key' ->> 1)::text])
     and (t."State" in ('queued', 'again', 'started')
-      or r.attempts = 1 and t."State" in ('failed', 'failed'))
-    and not (r.rank %% 10 = 9 and r.attempts = 1 and t."State" = 'started' and coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
+      or r.rank %% 10 = 0 and r.attempts = 1 and t."State" in ('failed', 'failed'))
+    and (r.finishing = 0 or r.finishing >= 100 or t."State" = 'started')
+    and not (r.rank %% 10 = 9 and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t."State" = 'started' and coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
     and exists (select from "Shop"."OrderItem" where "Shop"."OrderItem"."order" = t."order" and "Shop"."OrderItem"."line%%" = t."line%%" and (deleted is null
 ))
   returning r.id as job, json_build_object(
@@ -35,7 +36,7 @@ picked as materialized (
     select t."order" as k0, t."line%%" as k1 from "Shop"."OrderItem" t
     where "State" = 'queued' and (deleted is null
 )
-      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0) limit 1) is null
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
@@ -47,8 +48,8 @@ leased as (
   from picked p where exists (select from alive)
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
-    claimed_at = excluded.claimed_at
-    where not j.held and j.attempts = 0
+    claimed_at = excluded.claimed_at, run_at = excluded.run_at
+    where not j.held and j.attempts = 0 and (j.rank %% 10 = 9 or j.run_at <= statement_timestamp())
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
   update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1
@@ -90,8 +91,9 @@ resumed as (
   from turn r
   where r.token is not null and t."order" = any (array[(r.payload::jsonb -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(r.payload::jsonb -> 'key' ->> 1)::text])
     and (t."State" in ('queued', 'again', 'started')
-      or r.attempts = 1 and t."State" in ('failed', 'failed'))
-    and not (r.rank %% 10 = 9 and r.attempts = 1 and t."State" = 'started' and coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
+      or r.rank %% 10 = 0 and r.attempts = 1 and t."State" in ('failed', 'failed'))
+    and (r.finishing = 0 or r.finishing >= 100 or t."State" = 'started')
+    and not (r.rank %% 10 = 9 and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t."State" = 'started' and coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
     and exists (select from "Shop"."OrderItem" where "Shop"."OrderItem"."order" = t."order" and "Shop"."OrderItem"."line%%" = t."line%%" and (deleted is null
 ))
   returning r.id as job, json_build_object(
@@ -105,13 +107,13 @@ picked as materialized (
     where "weight" = %(place_0)s::text::bigint and ("made", "order", "line%%") > (%(place_1)s::text::timestamp with time zone, %(place_2)s::text::bigint, %(place_3)s::text::text)
       and "State" = 'queued' and (deleted is null
 )
-      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0) limit 1) is null
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) same
     union all select k0, k1 from (select t."order" as k0, t."line%%" as k1 from "Shop"."OrderItem" t
     where "weight" < %(place_0)s::text::bigint
       and "State" = 'queued' and (deleted is null
 )
-      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0) limit 1) is null
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) lower) x limit (select n from room)),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
@@ -123,8 +125,8 @@ leased as (
   from picked p where exists (select from alive)
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
-    claimed_at = excluded.claimed_at
-    where not j.held and j.attempts = 0
+    claimed_at = excluded.claimed_at, run_at = excluded.run_at
+    where not j.held and j.attempts = 0 and (j.rank %% 10 = 9 or j.run_at <= statement_timestamp())
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
   update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1
@@ -146,12 +148,12 @@ where (select count(*) from taken) < (select count(*) from leased) and id <> all
 -- waiting
 select 1 from "Shop"."OrderItem" t where "State" = 'queued' and (deleted is null
 )
-      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0) limit 1) is null limit 1;
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null limit 1;
 
 -- count
 select (select count(*) from (select from "Shop"."OrderItem" t where "State" = 'queued' and (deleted is null
 )
-      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0) limit 1) is null limit %(most)s::int) x),
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null limit %(most)s::int) x),
   (select count(*) from (select from "Shop"."OrderItem" t where "State" = 'started' limit %(most)s::int) x);
 
 -- mend
@@ -165,10 +167,10 @@ returning j.id;
 
 -- notice
 insert into "dibs".jobs (run_at, rank, max_attempts, queue, type, row_key, payload)
-select coalesce(t."began"::timestamptz, statement_timestamp()) + make_interval(secs => %(stuck_after)s::float8), 9, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(t."order"::text, t."line%%"::text)::text,
+select greatest(coalesce(t."began"::timestamptz, statement_timestamp()) + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), 9, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(t."order"::text, t."line%%"::text)::text,
   jsonb_build_object('table', 'Shop.OrderItem', 'key', json_build_array(t."order"::text, t."line%%"::text))
 from "Shop"."OrderItem" t
-where "State" = 'started' and (deleted is null
+where "State" in ('started', 'again') and (deleted is null
 )
   and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text limit 1) is null
 limit %(most)s::int
@@ -183,7 +185,7 @@ from "Shop"."OrderItem" t where t."order" = any (array[(%(key_0)s::text)::bigint
 -- explain
 explain select t."order", t."line%%" from "Shop"."OrderItem" t where "State" = 'queued' and (deleted is null
 )
-      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0) limit 1) is null order by "weight" desc nulls last, "made", "order", "line%%" limit 5;
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null order by "weight" desc nulls last, "made", "order", "line%%" limit 5;
 
 -- unknown
 select "State"::text, count(*) from "Shop"."OrderItem" t
@@ -210,7 +212,8 @@ create index concurrently if not exists "OrderItem_dibs_running" on "Shop"."Orde
 create unique index concurrently if not exists "files_dibs_once" on "public"."files" ("order", "line");
 
 -- wake
-create or replace function "dibs"."wake Shop.OrderItem"() returns trigger language plpgsql as $dibs$
+create or replace function "dibs"."wake Shop.OrderItem"() returns trigger language plpgsql
+security definer set search_path = pg_catalog, pg_temp as $dibs$
 begin
   if exists (select from dibs_changed where "State" = 'queued') then
     perform "dibs".wake_1('Shop.OrderItem', 4, statement_timestamp());
@@ -247,10 +250,12 @@ from (
 where t."order" = any (array[(j.payload -> 'key' ->> 0)::bigint]) and t."line%" = any (array[(j.payload -> 'key' ->> 1)::text]) and case when t."State" = 'started' then true else false end
 returning j.id)
   select count(*) into freed from mended;
-  update "Shop"."OrderItem" t set "State" = 'completed' where t."State" = 'started' and not coalesce(t."began" > statement_timestamp() - make_interval(secs => 300::float8), false) and (deleted is null
+  update "Shop"."OrderItem" t set "State" = 'completed' where t."State" = 'started' and t."began" is not null
+    and not coalesce(t."began" > statement_timestamp() - make_interval(secs => 300::float8), false) and (deleted is null
 )
     and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%"::text)::text limit 1) is null and exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%");
-  update "Shop"."OrderItem" t set "State" = 'queued' where t."State" = 'started' and not coalesce(t."began" > statement_timestamp() - make_interval(secs => 300::float8), false) and (deleted is null
+  update "Shop"."OrderItem" t set "State" = 'queued' where t."State" = 'started' and t."began" is not null
+    and not coalesce(t."began" > statement_timestamp() - make_interval(secs => 300::float8), false) and (deleted is null
 )
     and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%"::text)::text limit 1) is null;
   get diagnostics left_behind = row_count;

@@ -10,8 +10,9 @@ delete from temp.dibs_rows;
 insert into temp.dibs_rows (job, key, row_key, attempts)
 select j.id, json_extract(j.payload, '$.key'), j.row_key, j.attempts from json_each(:picked) p
 cross join dibs_jobs j on j.id = p.value cross join "things" on "things"."id" = json_extract(j.payload, '$.key[0]')
-where ("things"."status" in ('queued', 'queued', 'started') or j.attempts = 1 and "things"."status" in ('failed', 'failed'))
-  and not (j.rank % 10 = 9 and j.attempts = 1 and "things"."status" = 'started' and 0)
+where ("things"."status" in ('queued', 'queued', 'started') or j.rank % 10 = 0 and j.attempts = 1 and "things"."status" in ('failed', 'failed'))
+  and (j.finishing = 0 or j.finishing >= 100 or "things"."status" = 'started')
+  and not (j.rank % 10 = 9 and j.attempts = 1 and j.finishing = 0 and j.crashes = 0 and "things"."status" = 'started' and 0)
   and 1;
 update "things" set "status" = 'started'
 where "things"."id" in (select json_extract(key, '$[0]') from temp.dibs_rows);
@@ -19,8 +20,8 @@ select r.job, json_object('row', json('{' || substr(json_object('id', case typeo
 delete from temp.dibs_rows;
 insert into temp.dibs_rows (key, row_key)
 select json_array("things"."id"), cast("things"."id" as text) from "things"
-where "status" = 'queued' and 1
-  and not exists (select 1 from dibs_jobs j where j.type = 'things' and j.row_key = cast("things"."id" as text) and (j.held = 1 or j.attempts > 0))
+where "status" = 'queued' and "id" is not null and 1
+  and not exists (select 1 from dibs_jobs j where j.type = 'things' and j.row_key = cast("things"."id" as text) and (j.held = 1 or j.attempts > 0 or j.rank % 10 <> 9 and j.run_at > (select now from dibs_clock)))
   and exists (select 1 from dibs_workers where id = :worker)
   and not exists (select 1 from dibs_queues q where q.name = 'things' and q.paused)
 order by "id" limit max(:room - json_array_length(:picked), 0);
@@ -30,7 +31,7 @@ select 1, :worker << 20 | :claim, 1, 1 << 20 | ((:bits + r.place) & 1048575), 1,
   json_object('table', 'things', 'key', json(r.key)), c.now, c.now, c.now
 from dibs_clock c cross join temp.dibs_rows r where true
 on conflict (type, row_key) where row_key is not null do update set
-  held = 1, worker = excluded.worker, version = version + 1, attempts = 1, rank = excluded.rank, claimed_at = excluded.claimed_at,
+  held = 1, worker = excluded.worker, version = version + 1, attempts = 1, rank = excluded.rank, claimed_at = excluded.claimed_at, run_at = excluded.run_at,
   token = ((coalesce(token, 0) >> 20) + 1) << 20 | (excluded.token & 1048575);
 update temp.dibs_rows set job = (select j.id from dibs_jobs j where j.type = 'things' and j.row_key = temp.dibs_rows.row_key);
 update "things" set "status" = 'started'
@@ -40,12 +41,12 @@ from temp.dibs_rows r cross join dibs_jobs j on j.id = r.job order by r.place;
 select r.job, json_object('row', json('{' || substr(json_object('id', case typeof("things"."id") when 'blob' then lower(hex("things"."id")) else "things"."id" end, 'status', case typeof("things"."status") when 'blob' then lower(hex("things"."status")) else "things"."status" end), 2, length(json_object('id', case typeof("things"."id") when 'blob' then lower(hex("things"."id")) else "things"."id" end, 'status', case typeof("things"."status") when 'blob' then lower(hex("things"."status")) else "things"."status" end)) - 2) || '}'), 'key', json_array("things"."id"), 'done', case when 0 then json('true') else json('false') end) from temp.dibs_rows r cross join "things" on "things"."id" = json_extract(r.key, '$[0]');
 
 -- waiting
-select 1 from "things" where "status" = 'queued' and 1
-  and not exists (select 1 from dibs_jobs j where j.type = 'things' and j.row_key = cast("things"."id" as text) and (j.held = 1 or j.attempts > 0)) limit 1;
+select 1 from "things" where "status" = 'queued' and "id" is not null and 1
+  and not exists (select 1 from dibs_jobs j where j.type = 'things' and j.row_key = cast("things"."id" as text) and (j.held = 1 or j.attempts > 0 or j.rank % 10 <> 9 and j.run_at > (select now from dibs_clock))) limit 1;
 
 -- count
-select (select count(*) from (select 1 from "things" where "status" = 'queued' and 1
-  and not exists (select 1 from dibs_jobs j where j.type = 'things' and j.row_key = cast("things"."id" as text) and (j.held = 1 or j.attempts > 0)) limit :most)),
+select (select count(*) from (select 1 from "things" where "status" = 'queued' and "id" is not null and 1
+  and not exists (select 1 from dibs_jobs j where j.type = 'things' and j.row_key = cast("things"."id" as text) and (j.held = 1 or j.attempts > 0 or j.rank % 10 <> 9 and j.run_at > (select now from dibs_clock))) limit :most)),
   (select count(*) from (select 1 from "things" where "status" = 'started' limit :most));
 
 -- mend
@@ -61,11 +62,11 @@ select job from temp.dibs_rows;
 delete from temp.dibs_rows;
 insert into temp.dibs_rows (key, row_key, attempts)
 select json_array("things"."id"), cast("things"."id" as text), c.now from dibs_clock c cross join "things"
-where "things"."status" = 'started' and 1
+where "things"."status" in ('started') and "things"."id" is not null and 1
   and not exists (select 1 from dibs_jobs j where j.type = 'things' and j.row_key = cast("things"."id" as text))
 limit :most;
 insert into dibs_jobs (run_at, created_at, rank, max_attempts, queue, type, row_key, payload)
-select cast(r.attempts + :stuck_after * 1000000 as integer), c.now, 9, :max_attempts, 'things', 'things', r.row_key,
+select max(cast(r.attempts + :stuck_after * 1000000 as integer), c.now), c.now, 9, :max_attempts, 'things', 'things', r.row_key,
   json_object('table', 'things', 'key', json(r.key))
 from dibs_clock c cross join temp.dibs_rows r;
 select place from temp.dibs_rows;
@@ -76,8 +77,8 @@ select "status", '{' || substr(json_object('id', case typeof("things"."id") when
 from "things" where "things"."id" = json_extract(:key, '$[0]');
 
 -- explain
-explain query plan select "id" from "things" where "status" = 'queued' and 1
-  and not exists (select 1 from dibs_jobs j where j.type = 'things' and j.row_key = cast("things"."id" as text) and (j.held = 1 or j.attempts > 0)) order by "id" limit 5;
+explain query plan select "id" from "things" where "status" = 'queued' and "id" is not null and 1
+  and not exists (select 1 from dibs_jobs j where j.type = 'things' and j.row_key = cast("things"."id" as text) and (j.held = 1 or j.attempts > 0 or j.rank % 10 <> 9 and j.run_at > (select now from dibs_clock))) order by "id" limit 5;
 
 -- unknown
 select cast("status" as text), count(*) from "things"

@@ -10,8 +10,9 @@ delete from temp.dibs_rows;
 insert into temp.dibs_rows (job, key, row_key, attempts)
 select j.id, json_extract(j.payload, '$.key'), j.row_key, j.attempts from json_each(:picked) p
 cross join dibs_jobs j on j.id = p.value cross join "OrderItem" on "OrderItem"."order" = json_extract(j.payload, '$.key[0]') and "OrderItem"."line%" = json_extract(j.payload, '$.key[1]')
-where ("OrderItem"."State" in ('queued', 'again', 'started') or j.attempts = 1 and "OrderItem"."State" in ('failed', 'failed'))
-  and not (j.rank % 10 = 9 and j.attempts = 1 and "OrderItem"."State" = 'started' and coalesce(strftime('%s', "OrderItem"."began") + 0 > strftime('%s', 'now') - :stuck_after, 0))
+where ("OrderItem"."State" in ('queued', 'again', 'started') or j.rank % 10 = 0 and j.attempts = 1 and "OrderItem"."State" in ('failed', 'failed'))
+  and (j.finishing = 0 or j.finishing >= 100 or "OrderItem"."State" = 'started')
+  and not (j.rank % 10 = 9 and j.attempts = 1 and j.finishing = 0 and j.crashes = 0 and "OrderItem"."State" = 'started' and coalesce(strftime('%s', "OrderItem"."began") + 0 > strftime('%s', 'now') - :stuck_after, 0))
   and exists (select 1 from (select * from "OrderItem" where (deleted is null
 )) m where m."order" = "OrderItem"."order" and m."line%" = "OrderItem"."line%");
 update "OrderItem" set "State" = 'started', "began" = datetime('now'), "who" = :worker_name, "tries" = (select r.attempts from temp.dibs_rows r where r.row_key = json_array("OrderItem"."order", "OrderItem"."line%"))
@@ -20,9 +21,9 @@ select r.job, json_object('row', json('{' || substr(json_object('order', case ty
 delete from temp.dibs_rows;
 insert into temp.dibs_rows (key, row_key)
 select json_array("OrderItem"."order", "OrderItem"."line%"), json_array("OrderItem"."order", "OrderItem"."line%") from "OrderItem"
-where "State" = 'queued' and (deleted is null
+where "State" = 'queued' and "order" is not null and "line%" is not null and (deleted is null
 )
-  and not exists (select 1 from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and (j.held = 1 or j.attempts > 0))
+  and not exists (select 1 from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and (j.held = 1 or j.attempts > 0 or j.rank % 10 <> 9 and j.run_at > (select now from dibs_clock)))
   and exists (select 1 from dibs_workers where id = :worker)
   and not exists (select 1 from dibs_queues q where q.name = 'Shop.OrderItem' and q.paused)
 order by "weight" desc, "made", "order", "line%" limit max(:room - json_array_length(:picked), 0);
@@ -32,7 +33,7 @@ select 1, :worker << 20 | :claim, 1, 1 << 20 | ((:bits + r.place) & 1048575), 1,
   json_object('table', 'Shop.OrderItem', 'key', json(r.key)), c.now, c.now, c.now
 from dibs_clock c cross join temp.dibs_rows r where true
 on conflict (type, row_key) where row_key is not null do update set
-  held = 1, worker = excluded.worker, version = version + 1, attempts = 1, rank = excluded.rank, claimed_at = excluded.claimed_at,
+  held = 1, worker = excluded.worker, version = version + 1, attempts = 1, rank = excluded.rank, claimed_at = excluded.claimed_at, run_at = excluded.run_at,
   token = ((coalesce(token, 0) >> 20) + 1) << 20 | (excluded.token & 1048575);
 update temp.dibs_rows set job = (select j.id from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = temp.dibs_rows.row_key);
 update "OrderItem" set "State" = 'started', "began" = datetime('now'), "who" = :worker_name, "tries" = 1
@@ -42,14 +43,14 @@ from temp.dibs_rows r cross join dibs_jobs j on j.id = r.job order by r.place;
 select r.job, json_object('row', json('{' || substr(json_object('order', case typeof("OrderItem"."order") when 'blob' then lower(hex("OrderItem"."order")) else "OrderItem"."order" end, 'line%', case typeof("OrderItem"."line%") when 'blob' then lower(hex("OrderItem"."line%")) else "OrderItem"."line%" end, 'State', case typeof("OrderItem"."State") when 'blob' then lower(hex("OrderItem"."State")) else "OrderItem"."State" end, 'made', case typeof("OrderItem"."made") when 'blob' then lower(hex("OrderItem"."made")) else "OrderItem"."made" end, 'weight', case typeof("OrderItem"."weight") when 'blob' then lower(hex("OrderItem"."weight")) else "OrderItem"."weight" end, 'began', case typeof("OrderItem"."began") when 'blob' then lower(hex("OrderItem"."began")) else "OrderItem"."began" end, 'ended', case typeof("OrderItem"."ended") when 'blob' then lower(hex("OrderItem"."ended")) else "OrderItem"."ended" end, 'who', case typeof("OrderItem"."who") when 'blob' then lower(hex("OrderItem"."who")) else "OrderItem"."who" end, 'why', case typeof("OrderItem"."why") when 'blob' then lower(hex("OrderItem"."why")) else "OrderItem"."why" end, 'tries', case typeof("OrderItem"."tries") when 'blob' then lower(hex("OrderItem"."tries")) else "OrderItem"."tries" end, 'deleted', case typeof("OrderItem"."deleted") when 'blob' then lower(hex("OrderItem"."deleted")) else "OrderItem"."deleted" end), 2, length(json_object('order', case typeof("OrderItem"."order") when 'blob' then lower(hex("OrderItem"."order")) else "OrderItem"."order" end, 'line%', case typeof("OrderItem"."line%") when 'blob' then lower(hex("OrderItem"."line%")) else "OrderItem"."line%" end, 'State', case typeof("OrderItem"."State") when 'blob' then lower(hex("OrderItem"."State")) else "OrderItem"."State" end, 'made', case typeof("OrderItem"."made") when 'blob' then lower(hex("OrderItem"."made")) else "OrderItem"."made" end, 'weight', case typeof("OrderItem"."weight") when 'blob' then lower(hex("OrderItem"."weight")) else "OrderItem"."weight" end, 'began', case typeof("OrderItem"."began") when 'blob' then lower(hex("OrderItem"."began")) else "OrderItem"."began" end, 'ended', case typeof("OrderItem"."ended") when 'blob' then lower(hex("OrderItem"."ended")) else "OrderItem"."ended" end, 'who', case typeof("OrderItem"."who") when 'blob' then lower(hex("OrderItem"."who")) else "OrderItem"."who" end, 'why', case typeof("OrderItem"."why") when 'blob' then lower(hex("OrderItem"."why")) else "OrderItem"."why" end, 'tries', case typeof("OrderItem"."tries") when 'blob' then lower(hex("OrderItem"."tries")) else "OrderItem"."tries" end, 'deleted', case typeof("OrderItem"."deleted") when 'blob' then lower(hex("OrderItem"."deleted")) else "OrderItem"."deleted" end)) - 2) || '}'), 'key', json_array("OrderItem"."order", "OrderItem"."line%"), 'done', case when exists (select 1 from "files" o where o."order" = "OrderItem"."order" and o."line" = "OrderItem"."line%") then json('true') else json('false') end) from temp.dibs_rows r cross join "OrderItem" on "OrderItem"."order" = json_extract(r.key, '$[0]') and "OrderItem"."line%" = json_extract(r.key, '$[1]');
 
 -- waiting
-select 1 from "OrderItem" where "State" = 'queued' and (deleted is null
+select 1 from "OrderItem" where "State" = 'queued' and "order" is not null and "line%" is not null and (deleted is null
 )
-  and not exists (select 1 from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and (j.held = 1 or j.attempts > 0)) limit 1;
+  and not exists (select 1 from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and (j.held = 1 or j.attempts > 0 or j.rank % 10 <> 9 and j.run_at > (select now from dibs_clock))) limit 1;
 
 -- count
-select (select count(*) from (select 1 from "OrderItem" where "State" = 'queued' and (deleted is null
+select (select count(*) from (select 1 from "OrderItem" where "State" = 'queued' and "order" is not null and "line%" is not null and (deleted is null
 )
-  and not exists (select 1 from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and (j.held = 1 or j.attempts > 0)) limit :most)),
+  and not exists (select 1 from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and (j.held = 1 or j.attempts > 0 or j.rank % 10 <> 9 and j.run_at > (select now from dibs_clock))) limit :most)),
   (select count(*) from (select 1 from "OrderItem" where "State" = 'started' limit :most));
 
 -- mend
@@ -65,12 +66,12 @@ select job from temp.dibs_rows;
 delete from temp.dibs_rows;
 insert into temp.dibs_rows (key, row_key, attempts)
 select json_array("OrderItem"."order", "OrderItem"."line%"), json_array("OrderItem"."order", "OrderItem"."line%"), coalesce(cast(strftime('%s', "OrderItem"."began") as integer) * 1000000, c.now) from dibs_clock c cross join "OrderItem"
-where "OrderItem"."State" = 'started' and exists (select 1 from (select * from "OrderItem" where (deleted is null
+where "OrderItem"."State" in ('started', 'again') and "OrderItem"."order" is not null and "OrderItem"."line%" is not null and exists (select 1 from (select * from "OrderItem" where (deleted is null
 )) m where m."order" = "OrderItem"."order" and m."line%" = "OrderItem"."line%")
   and not exists (select 1 from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%"))
 limit :most;
 insert into dibs_jobs (run_at, created_at, rank, max_attempts, queue, type, row_key, payload)
-select cast(r.attempts + :stuck_after * 1000000 as integer), c.now, 9, :max_attempts, 'Shop.OrderItem', 'Shop.OrderItem', r.row_key,
+select max(cast(r.attempts + :stuck_after * 1000000 as integer), c.now), c.now, 9, :max_attempts, 'Shop.OrderItem', 'Shop.OrderItem', r.row_key,
   json_object('table', 'Shop.OrderItem', 'key', json(r.key))
 from dibs_clock c cross join temp.dibs_rows r;
 select place from temp.dibs_rows;
@@ -81,9 +82,9 @@ select "State", '{' || substr(json_object('order', case typeof("OrderItem"."orde
 from "OrderItem" where "OrderItem"."order" = json_extract(:key, '$[0]') and "OrderItem"."line%" = json_extract(:key, '$[1]');
 
 -- explain
-explain query plan select "order", "line%" from "OrderItem" where "State" = 'queued' and (deleted is null
+explain query plan select "order", "line%" from "OrderItem" where "State" = 'queued' and "order" is not null and "line%" is not null and (deleted is null
 )
-  and not exists (select 1 from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and (j.held = 1 or j.attempts > 0)) order by "weight" desc, "made", "order", "line%" limit 5;
+  and not exists (select 1 from dibs_jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and (j.held = 1 or j.attempts > 0 or j.rank % 10 <> 9 and j.run_at > (select now from dibs_clock))) order by "weight" desc, "made", "order", "line%" limit 5;
 
 -- unknown
 select cast("State" as text), count(*) from "OrderItem"

@@ -7,8 +7,8 @@ CREATE TABLE dibs_dead (
   queue text not null, type text not null, unique_key text, unique_for real,
   payload text, tags text, progress text, failures text, hook_error text, row_key text
 );
-INSERT INTO "dibs_dead" VALUES(9,1794856558488000,1794856558487000,1794856558489000,1794856558489000,1062185378444738564,2746110,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794856558.488,"finished_at":1794856558.488},{"attempt":2,"error":"second","started_at":1794856558.489,"finished_at":1794856558.489}]',NULL,NULL);
-INSERT INTO "dibs_dead" VALUES(10,1794856558490000,1794856558490000,NULL,1794856558491000,NULL,1487564,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_dead" VALUES(9,1794860226601000,1794860226599000,1794860226602000,1794860226603000,2252481688201330692,3084701,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794860226.6,"finished_at":1794860226.601},{"attempt":2,"error":"second","started_at":1794860226.602,"finished_at":1794860226.603}]',NULL,NULL);
+INSERT INTO "dibs_dead" VALUES(10,1794860226604000,1794860226604000,NULL,1794860226605000,NULL,1334324,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_history (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null, expires integer not null,
@@ -17,8 +17,8 @@ CREATE TABLE dibs_history (
   queue text not null, type text not null, unique_key text,
   payload text, tags text, progress text, failures text, result text
 );
-INSERT INTO "dibs_history" VALUES(7,1794856558481000,1794856558481000,1794856558482000,1794856558484000,1795461358484000,1062185378444738561,1691965,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}');
-INSERT INTO "dibs_history" VALUES(8,1794856558485000,1794856558485000,1794856558486000,1794856558486000,1795461358486000,1062185378444738562,1450529,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_history" VALUES(7,1794860226590000,1794860226590000,1794860226592000,1794860226594000,1795465026594000,2252481688201330689,2046657,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}');
+INSERT INTO "dibs_history" VALUES(8,1794860226596000,1794860226596000,1794860226597000,1794860226598000,1795465026598000,2252481688201330690,1174785,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_jobs (
   id integer primary key autoincrement,         -- or ids would come back once the table is empty
   run_at integer not null,
@@ -44,22 +44,22 @@ CREATE TABLE dibs_jobs (
   failures text,
   row_key text                                  -- of the row that it stands for, in an adopted table named like its type
 );
-INSERT INTO "dibs_jobs" VALUES(1,1794856558476000,1794856558476000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(2,1794856558477000,1794856558477000,NULL,NULL,NULL,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794856558478000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(4,1794856558478000,1794856558478000,NULL,NULL,NULL,0,14,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(5,1794856558479000,1794856558479000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(6,1794856558480000,1794856558480000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(11,1794856618493000,1794856558492000,1794856558492000,NULL,1272875,2,4,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794856558.492,"finished_at":1794856558.493}]',NULL);
-INSERT INTO "dibs_jobs" VALUES(12,1794856558494000,1794856558493000,1794856558494000,NULL,1433214,2,14,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794856558.494,"finished_at":1794856558.494}]',NULL);
-INSERT INTO "dibs_jobs" VALUES(13,1794856558496000,1794856558495000,1794856558496000,NULL,1776890,2,4,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(14,1794856558497000,1794856558497000,1794856558498000,NULL,1545274,2,4,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(15,1794856558996052,1794856558500000,1794856558501000,NULL,2911979,2,24,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-6fdbb9","started_at":1794856558.501,"finished_at":1794856558.502}]',NULL);
-INSERT INTO "dibs_jobs" VALUES(16,1794856558683481,1794856558500000,1794856558501000,NULL,2173410,2,24,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-6fdbb9","started_at":1794856558.501,"finished_at":1794856558.502}]',NULL);
-INSERT INTO "dibs_jobs" VALUES(17,1794856558503000,1794856558503000,1794856558503000,1062185378444738569,1597394,1,4,1,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(1,1794860226583000,1794860226583000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(2,1794860226584000,1794860226584000,NULL,NULL,NULL,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794860226585000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(4,1794860226586000,1794860226586000,NULL,NULL,NULL,0,14,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(5,1794860226588000,1794860226588000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(6,1794860226589000,1794860226589000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(11,1794860286608000,1794860226606000,1794860226607000,NULL,1598312,2,4,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794860226.607,"finished_at":1794860226.608}]',NULL);
+INSERT INTO "dibs_jobs" VALUES(12,1794860226610000,1794860226609000,1794860226610000,NULL,1373959,2,14,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794860226.61,"finished_at":1794860226.61}]',NULL);
+INSERT INTO "dibs_jobs" VALUES(13,1794860226613000,1794860226611000,1794860226612000,NULL,1449979,2,4,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(14,1794860226614000,1794860226614000,1794860226615000,NULL,1465429,2,4,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(15,1794860226932311,1794860226617000,1794860226618000,NULL,2456593,2,24,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-d07e68","started_at":1794860226.618,"finished_at":1794860226.62}]',NULL);
+INSERT INTO "dibs_jobs" VALUES(16,1794860226769804,1794860226617000,1794860226618000,NULL,2962316,2,24,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-d07e68","started_at":1794860226.618,"finished_at":1794860226.62}]',NULL);
+INSERT INTO "dibs_jobs" VALUES(17,1794860226621000,1794860226621000,1794860226622000,2252481688201330697,1178570,1,4,1,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_migrations (
   number integer primary key, name text not null, applied_at integer not null);
-INSERT INTO "dibs_migrations" VALUES(1,'initial',1794856558468000);
+INSERT INTO "dibs_migrations" VALUES(1,'initial',1794860226573000);
 CREATE TABLE dibs_queues (name text primary key, paused integer not null default 0) without rowid;
 INSERT INTO "dibs_queues" VALUES('paused',1);
 CREATE TABLE dibs_requests (key text primary key, fingerprint text not null, job integer, at integer not null) without rowid;
@@ -75,10 +75,10 @@ CREATE TABLE dibs_unique_keys (
   primary key (type, key)
 ) without rowid;
 INSERT INTO "dibs_unique_keys" VALUES('task','held',5,NULL);
-INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948456558487000);
+INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948460226598000);
 CREATE TABLE dibs_worker_names (id integer primary key, name text not null, seen_at integer not null);
-INSERT INTO "dibs_worker_names" VALUES(1012978914685,'worker-1f742f',1794856558475000);
-INSERT INTO "dibs_worker_names" VALUES(1501508390051,'worker-6fdbb9',1794856558499000);
+INSERT INTO "dibs_worker_names" VALUES(2148133934213,'worker-62824e',1794860226581000);
+INSERT INTO "dibs_worker_names" VALUES(3811105468882,'worker-d07e68',1794860226616000);
 CREATE TABLE dibs_workers (
   id integer primary key,                       -- random: a number that comes back after a restore belongs to nobody
   name text not null,
@@ -90,7 +90,7 @@ CREATE TABLE dibs_workers (
   asking integer not null default 1,            -- it has claimed since its last beat, or had room to
   claims integer not null default 0             -- of a worker over HTTP: the number of its last claim
 );
-INSERT INTO "dibs_workers" VALUES(1012978914685,'worker-1f742f',15.0,3.0,1794856558475000,1794856558475000,1794856558475000,1,0);
+INSERT INTO "dibs_workers" VALUES(2148133934213,'worker-62824e',15.0,3.0,1794860226581000,1794860226581000,1794860226581000,1,0);
 CREATE VIEW dibs_clock as select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000 as now;
 CREATE INDEX dibs_claim_order on dibs_jobs (queue, rank, run_at) where held = 0;
 CREATE UNIQUE INDEX dibs_row_lease on dibs_jobs (type, row_key) where row_key is not null;

@@ -203,7 +203,8 @@ gone as (
   returning d.*),
 back as (
   insert into dibs.jobs (id, run_at, created_at, version, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures, row_key)
-  select id, statement_timestamp(), created_at, version + 1, rank % 10 + case when max_attempts = 1 then 10 else 0 end, 0, max_attempts, queue, type,
+  select id, statement_timestamp(), created_at, version + 1,
+    case when row_key is null then rank % 10 else 0 end + case when max_attempts = 1 then 10 else 0 end, 0, max_attempts, queue, type,
     unique_key, unique_for, payload, tags, failures, row_key from gone
   on conflict (type, row_key) where row_key is not null do nothing
   returning id, queue, rank, run_at),

@@ -10,10 +10,11 @@ where type in ('table', 'view') and name = :table collate nocase;
 select name, type, "notnull" = 0 and pk = 0, null from pragma_table_xinfo(:table) where hidden in (0, 2, 3) order by cid;
 
 -- name: indexes
--- Of those on plain columns: the name, the columns, whether it is unique, and for which rows it holds, if not for all.
-select 'primary key', json_group_array(name), 1, null
+-- Of those on plain columns: the name, the columns, whether it is unique, for which rows it holds, if not for all, and whether it
+-- was ever finished.
+select 'primary key', json_group_array(name), 1, null, 1
 from (select name from pragma_table_info(:table) where pk > 0 order by pk) having count(*) > 0
 union all
 select l.name, (select json_group_array(i.name) from (select name from pragma_index_info(l.name) order by seqno) i), l."unique",
-  (select substr(m.sql, instr(lower(m.sql), ' where ') + 7) from sqlite_master m where m.type = 'index' and m.name = l.name and l.partial)
+  (select substr(m.sql, instr(lower(m.sql), ' where ') + 7) from sqlite_master m where m.type = 'index' and m.name = l.name and l.partial), 1
 from pragma_index_list(:table) l;

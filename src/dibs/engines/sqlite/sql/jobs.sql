@@ -172,7 +172,8 @@ update temp.dibs_listed set number = 0 where id in (
   where exists (select 1 from dibs.jobs j where j.type = d.type and j.row_key = d.row_key)
     or exists (select 1 from temp.dibs_listed o cross join dibs.dead x on x.id = o.id where x.type = d.type and x.row_key = d.row_key and x.id > d.id));
 insert into dibs.jobs (id, run_at, created_at, token, version, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures, row_key)
-select d.id, c.now, d.created_at, ((coalesce(d.token, 0) >> 20) + 1) << 20, d.version + 1, d.rank % 10 + 10 * (d.max_attempts = 1), 0, d.max_attempts, d.queue,
+select d.id, c.now, d.created_at, ((coalesce(d.token, 0) >> 20) + 1) << 20, d.version + 1,
+  case when d.row_key is null then d.rank % 10 else 0 end + 10 * (d.max_attempts = 1), 0, d.max_attempts, d.queue,
   d.type, d.unique_key, d.unique_for, d.payload, d.tags, d.failures, d.row_key
 from dibs.clock c cross join temp.dibs_listed l cross join dibs.dead d on d.id = l.id where l.number = 1;
 delete from dibs.dead where id in (select id from temp.dibs_listed where number = 1);
