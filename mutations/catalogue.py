@@ -79,8 +79,8 @@ FENCES = [
     ),
     postgres(
         "recovery keeps the token",
-        "      held = false, worker = null, token = null, version = j.version + 1, state = 1, crashes = j.crashes + 1,\n      fin",
-        "      held = false, worker = null, version = j.version + 1, state = 1, crashes = j.crashes + 1,\n      fin",
+        "      held = false, worker = null, token = null, version = j.version + 1, state = case j.state when 2 then 2 else 1 end, crashes = j.crashes + 1,\n      fin",
+        "      held = false, worker = null, version = j.version + 1, state = case j.state when 2 then 2 else 1 end, crashes = j.crashes + 1,\n      fin",
         FENCE,
         RECOVERY,
     ),
@@ -414,8 +414,8 @@ CLAIMING = [
     ),
     sqlite(
         "ids come back once the table is empty",
-        "id integer primary key autoincrement,",
-        "id integer primary key,",
+        "id integer primary key autoincrement,         -- or",
+        "id integer primary key,         -- or",
         JOBS,
         file="src/dibs/engines/sqlite/migrations/0001_initial.sql",
     ),
@@ -436,8 +436,8 @@ CLAIMING = [
 RECOVERING = [
     postgres(
         "a crash costs no attempt",
-        "token = null, version = j.version + 1, state = 1, crashes = j.crashes + 1,\n      finishing",
-        "token = null, version = j.version + 1, state = 1, crashes = j.crashes + 1, attempts = j.attempts - 1,\n      finishing",
+        "token = null, version = j.version + 1, state = case j.state when 2 then 2 else 1 end, crashes = j.crashes + 1,\n      finishing",
+        "token = null, version = j.version + 1, state = case j.state when 2 then 2 else 1 end, crashes = j.crashes + 1, attempts = j.attempts - 1,\n      finishing",
         RECOVERY,
     ),
     postgres(
@@ -527,7 +527,7 @@ RECOVERING = [
     ),
     sqlite(
         "a crash is not counted",
-        "state = 1, crashes = crashes + 1,\n  finishing = case when finishing = 0 and attempts >= max_attempts "
+        "state = case state when 2 then 2 else 1 end, crashes = crashes + 1,\n  finishing = case when finishing = 0 and attempts >= max_attempts "
         "then 1 else finishing end,\n  rank = rank % 10 + 20,\n  run_at",
         "state = 1, attempts = attempts - 1,\n  rank = rank % 10 + 20,\n  run_at",
         RECOVERY,

@@ -96,6 +96,7 @@ class NewJob(NamedTuple):
     tags: bytes | None = None
     unique_key: str | None = None
     unique_for: float | None = None
+    submits: bool = False  # it is handed to a provider
 
     @property
     def rank(self) -> int:

@@ -16,9 +16,10 @@ JOB = "id run_at created_at claimed_at worker token version rank"
 WORK = "queue type unique_key"
 MORE = "payload tags progress failures"
 TABLES = {
-    "jobs": f"{JOB} held state attempts max_attempts crashes finishing {WORK} unique_for {MORE} row_key",
-    "history": f"{JOB} state attempts max_attempts crashes finished_at expires {WORK} {MORE} result",
-    "dead": f"{JOB} state attempts max_attempts crashes finished_at {WORK} unique_for {MORE} hook_error row_key",
+    "jobs": f"{JOB} held state attempts max_attempts crashes finishing {WORK} unique_for {MORE} row_key submits part",
+    "history": f"{JOB} state attempts max_attempts crashes finished_at expires {WORK} {MORE} result submits part",
+    "dead": f"{JOB} state attempts max_attempts crashes finished_at {WORK} unique_for {MORE} hook_error row_key "
+    "submits part",
     "queues": "name paused",
     "workers": "id name lease beat started_at beat_at steady_since asking claims",
     "worker_names": "id name seen_at",
@@ -28,6 +29,10 @@ TABLES = {
     "secrets": "name value",
     "requests": "key fingerprint job at",
     "stats": "minute queue successful failed retried",
+    "batches": "id name created_at sealed_at finished_at hooks",
+    "parts": "id batch last total successful failed cancelled",
+    "submissions": "job round type key tried begun_at task_id digest accepted_at others answer answered_at outcome "
+    "usage finished_at expires",
     "all_jobs": "id type queue state priority attempts max_attempts payload result error progress tags unique_key "
     "worker created_at run_at started_at finished_at",
 }

@@ -22,7 +22,7 @@ BULK = 500  # jobs that one statement cancels or retries
 KEY_RACES = 20  # a key that is taken and freed faster than we can look is given up on after as many tries
 
 ALIKE = itemgetter(*[n for n, name in enumerate(NewJob._fields) if name != "payload"])
-PLAIN = ("queue", "rank", "type", "run_at", "delay", "max_attempts", "payload", "tags")
+PLAIN = ("queue", "rank", "type", "run_at", "delay", "max_attempts", "payload", "tags", "submits")
 KEYED = (*PLAIN, "key", "unique_for")
 ENCODED = ("payload", "tags")
 
@@ -150,11 +150,12 @@ def _common(job: NewJob) -> dict[str, Any]:
         "delay": job.delay,
         "max_attempts": job.max_attempts,
         "tags": job.tags,
+        "submits": job.submits,
     }
 
 
 def _plain_row(job: NewJob) -> Row:
-    return (*[*_common(job).values()][:6], job.payload, job.tags)
+    return (*[*_common(job).values()][:6], job.payload, job.tags, job.submits)
 
 
 def _keyed_row(job: NewJob) -> Row:

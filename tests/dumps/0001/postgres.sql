@@ -97,7 +97,7 @@ begin
     where j.held and j.worker >> 20 = any (_dead) order by j.id for no key update skip locked),
   back as (
     update "dibs".jobs j set
-      held = false, worker = null, token = null, version = j.version + 1, state = 1, crashes = j.crashes + 1,
+      held = false, worker = null, token = null, version = j.version + 1, state = case j.state when 2 then 2 else 1 end, crashes = j.crashes + 1,
       finishing = case when j.finishing = 0 and j.attempts >= j.max_attempts then 1 else j.finishing end,
       rank = j.rank % 10 + 20,
       run_at = statement_timestamp() + make_interval(secs => random() + case when j.finishing > 0 then least(2 ^ j.finishing, 300) else 0 end),
@@ -126,7 +126,7 @@ CREATE FUNCTION dibs.recover_orphans_1() RETURNS SETOF bigint
     select j.id from "dibs".jobs j where j.held and not exists (select from "dibs".workers w where w.id = j.worker >> 20)
     order by j.id for no key update skip locked)
   update "dibs".jobs j set
-    held = false, worker = null, token = null, version = j.version + 1, state = 1, crashes = j.crashes + 1,
+    held = false, worker = null, token = null, version = j.version + 1, state = case j.state when 2 then 2 else 1 end, crashes = j.crashes + 1,
     finishing = case when j.finishing = 0 and j.attempts >= j.max_attempts then 1 else j.finishing end,
     rank = j.rank % 10 + 20, run_at = statement_timestamp(),
     failures = "dibs".with_failure(j.failures, jsonb_build_object(
@@ -135,6 +135,9 @@ CREATE FUNCTION dibs.recover_orphans_1() RETURNS SETOF bigint
   from orphans o where j.id = any (array[o.id])
   returning j.id;
 $$;
+CREATE FUNCTION dibs.shown(_held boolean, _state smallint, _submits boolean) RETURNS integer
+    LANGUAGE sql IMMUTABLE
+    RETURN CASE WHEN ((NOT _held) OR (_state = 2)) THEN (_state)::integer WHEN _submits THEN 7 ELSE 6 END;
 CREATE FUNCTION dibs.turn_1(_worker bigint DEFAULT 0, _claim integer DEFAULT 0, _n integer DEFAULT 0, _suspects integer DEFAULT 0, _unknown text[] DEFAULT '{}'::text[], _queues text[] DEFAULT '{}'::text[], _ranks smallint[] DEFAULT '{}'::smallint[], _ats timestamp with time zone[] DEFAULT '{}'::timestamp with time zone[], _ids bigint[] DEFAULT '{}'::bigint[], _done bigint[] DEFAULT '{}'::bigint[], _done_tokens bigint[] DEFAULT '{}'::bigint[], _done_states smallint[] DEFAULT '{}'::smallint[], _done_days integer[] DEFAULT '{}'::integer[], _done_results text DEFAULT NULL::text, _done_failures text DEFAULT NULL::text, _done_hook_errors text[] DEFAULT '{}'::text[], _back bigint[] DEFAULT '{}'::bigint[], _back_tokens bigint[] DEFAULT '{}'::bigint[], _back_ways smallint[] DEFAULT '{}'::smallint[], _back_delays double precision[] DEFAULT '{}'::double precision[], _back_failures text DEFAULT NULL::text, _events text DEFAULT NULL::text, _rows boolean DEFAULT false) RETURNS TABLE(id bigint, token bigint, type text, queue text, payload text, attempts smallint, max_attempts smallint, rank smallint, run_at timestamp with time zone, crashes smallint, finishing smallint, clock timestamp with time zone, paused jsonb, unsettled jsonb)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
@@ -166,18 +169,21 @@ begin
       returning j.*, coalesce(d.state, 3) as outcome, coalesce(d.days, 7) as days, d.result, d.failure, d.hook_error),
     kept as (
       insert into "dibs".history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, version, rank, state,
-        attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result)
+        attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result,
+        submits, part)
       select id, run_at, created_at, claimed_at, statement_timestamp(), (statement_timestamp() at time zone 'utc')::date + days,
         worker, token, version + 1, rank, outcome, attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures,
-        result::jsonb
+        result::jsonb, submits, part
       from gone where outcome = 3),
     buried as (
       insert into "dibs".dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
-        attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error, row_key)
+        attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error, row_key,
+        submits, part)
       select id, run_at, created_at, claimed_at, statement_timestamp(), worker, token, version + 1, rank, outcome,
         attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress,
         "dibs".with_failure(failures, failure::jsonb || jsonb_build_object(
-          'started_at', extract(epoch from claimed_at), 'finished_at', extract(epoch from statement_timestamp()))), hook_error, row_key
+          'started_at', extract(epoch from claimed_at), 'finished_at', extract(epoch from statement_timestamp()))), hook_error, row_key,
+        submits, part
       from gone where outcome <> 3)
     select coalesce(array_agg(id), '{}'), array_agg(id) filter (where unique_key is not null),
       array_agg(type) filter (where unique_key is not null), array_agg(unique_key) filter (where unique_key is not null),
@@ -187,17 +193,20 @@ begin
       perform "dibs".free_keys_1(_key_jobs, _key_types, _keys, _keeps);
     end if;
   end if;
-  -- 2. Others go back to waiting: 1 retry, 2 snooze, 3 release, 4 finish (to be claimed once more only to be finished).
+  -- 2. Others go back to waiting: 1 retry, 2 snooze, 3 release, 4 finish (to be claimed once more only to be finished), 5 to
+  -- ask the provider later (claimed for that alone, which is no attempt).
   if cardinality(_back) > 0 then
     with returned as (
       update "dibs".jobs j set
         held = false, worker = null, version = j.version + 1,
-        state = case d.way when 2 then 0 when 3 then j.state else 1 end,
+        state = case d.way when 2 then 0 when 3 then j.state when 5 then 2 else 1 end,
         attempts = j.attempts - case when d.way in (2, 3) and j.finishing = 0 then 1 else 0 end,
-        finishing = case when d.way = 4 then greatest(j.finishing, 1) when d.way = 3 and j.finishing > 0 then j.finishing - 1 else j.finishing end,
+        finishing = case d.way when 5 then -1 when 4 then greatest(j.finishing, 1) when 3 then j.finishing - (j.finishing > 0)::int
+          else greatest(j.finishing, 0) end,
         run_at = case when d.way = 3 and d.delay = 0 then j.run_at else statement_timestamp() + make_interval(secs => d.delay) end,
         rank = case
           when d.way = 3 then j.rank
+          when d.way = 5 then j.rank % 10
           when d.way = 4 or j.attempts - (d.way = 2)::int >= j.max_attempts - 1 then j.rank % 10 + 10
           else j.rank % 10 end,
         failures = "dibs".with_failure(j.failures, d.failure::jsonb || jsonb_build_object(
@@ -287,7 +296,9 @@ CREATE TABLE dibs.dead (
     progress jsonb,
     failures jsonb,
     hook_error text,
-    row_key text COLLATE pg_catalog."C"
+    row_key text COLLATE pg_catalog."C",
+    submits boolean DEFAULT false NOT NULL,
+    part bigint
 );
 CREATE TABLE dibs.history (
     id bigint NOT NULL,
@@ -311,7 +322,9 @@ CREATE TABLE dibs.history (
     tags jsonb,
     progress jsonb,
     failures jsonb,
-    result jsonb
+    result jsonb,
+    submits boolean DEFAULT false NOT NULL,
+    part bigint
 )
 PARTITION BY RANGE (expires);
 CREATE SEQUENCE dibs.job_id
@@ -330,6 +343,7 @@ CREATE TABLE dibs.jobs (
     version integer DEFAULT 0 NOT NULL,
     rank smallint DEFAULT 4 NOT NULL,
     held boolean DEFAULT false NOT NULL,
+    submits boolean DEFAULT false NOT NULL,
     state smallint DEFAULT 0 NOT NULL,
     attempts smallint DEFAULT 0 NOT NULL,
     max_attempts smallint DEFAULT 3 NOT NULL,
@@ -343,7 +357,8 @@ CREATE TABLE dibs.jobs (
     tags jsonb,
     progress jsonb,
     failures jsonb,
-    row_key text COLLATE pg_catalog."C"
+    row_key text COLLATE pg_catalog."C",
+    part bigint
 )
 WITH (fillfactor='35', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='50000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
 CREATE FUNCTION dibs.unsettled_1(_jobs bigint[], _tokens bigint[], _settled bigint[]) RETURNS jsonb
@@ -361,10 +376,7 @@ CREATE VIEW dibs.all_jobs AS
  SELECT jobs.id,
     jobs.type,
     jobs.queue,
-        CASE
-            WHEN jobs.held THEN 'RUNNING'::text
-            ELSE (ARRAY['PENDING'::text, 'RETRY'::text, 'PROCESSING'::text])[(jobs.state + 1)]
-        END AS state,
+    (ARRAY['PENDING'::text, 'RETRY'::text, 'PROCESSING'::text, ''::text, ''::text, ''::text, 'RUNNING'::text, 'SUBMITTING'::text])[(dibs.shown(jobs.held, jobs.state, jobs.submits) + 1)] AS state,
     (9 - ((jobs.rank)::integer % 10)) AS priority,
     jobs.attempts,
     jobs.max_attempts,
@@ -423,29 +435,21 @@ UNION ALL
     history.claimed_at AS started_at,
     history.finished_at
    FROM dibs.history;
-CREATE TABLE dibs.history_20261116 (
+CREATE TABLE dibs.batches (
     id bigint NOT NULL,
-    run_at timestamp with time zone NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    claimed_at timestamp with time zone,
-    finished_at timestamp with time zone NOT NULL,
-    expires date NOT NULL,
-    worker bigint,
-    token bigint,
-    version integer NOT NULL,
-    rank smallint NOT NULL,
-    state smallint NOT NULL,
-    attempts smallint NOT NULL,
-    max_attempts smallint NOT NULL,
-    crashes smallint NOT NULL,
-    queue text NOT NULL COLLATE pg_catalog."C",
-    type text NOT NULL COLLATE pg_catalog."C",
-    unique_key text COLLATE pg_catalog."C",
-    payload jsonb,
-    tags jsonb,
-    progress jsonb,
-    failures jsonb,
-    result jsonb
+    name text,
+    created_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
+    sealed_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    hooks jsonb
+);
+ALTER TABLE dibs.batches ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME dibs.batches_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
 );
 CREATE TABLE dibs.history_20261117 (
     id bigint NOT NULL,
@@ -469,7 +473,9 @@ CREATE TABLE dibs.history_20261117 (
     tags jsonb,
     progress jsonb,
     failures jsonb,
-    result jsonb
+    result jsonb,
+    submits boolean DEFAULT false NOT NULL,
+    part bigint
 );
 CREATE TABLE dibs.history_20261118 (
     id bigint NOT NULL,
@@ -493,7 +499,9 @@ CREATE TABLE dibs.history_20261118 (
     tags jsonb,
     progress jsonb,
     failures jsonb,
-    result jsonb
+    result jsonb,
+    submits boolean DEFAULT false NOT NULL,
+    part bigint
 );
 CREATE TABLE dibs.history_20261119 (
     id bigint NOT NULL,
@@ -517,7 +525,9 @@ CREATE TABLE dibs.history_20261119 (
     tags jsonb,
     progress jsonb,
     failures jsonb,
-    result jsonb
+    result jsonb,
+    submits boolean DEFAULT false NOT NULL,
+    part bigint
 );
 CREATE TABLE dibs.history_20261120 (
     id bigint NOT NULL,
@@ -541,7 +551,9 @@ CREATE TABLE dibs.history_20261120 (
     tags jsonb,
     progress jsonb,
     failures jsonb,
-    result jsonb
+    result jsonb,
+    submits boolean DEFAULT false NOT NULL,
+    part bigint
 );
 CREATE TABLE dibs.history_20261121 (
     id bigint NOT NULL,
@@ -565,7 +577,9 @@ CREATE TABLE dibs.history_20261121 (
     tags jsonb,
     progress jsonb,
     failures jsonb,
-    result jsonb
+    result jsonb,
+    submits boolean DEFAULT false NOT NULL,
+    part bigint
 );
 CREATE TABLE dibs.history_20261122 (
     id bigint NOT NULL,
@@ -589,7 +603,9 @@ CREATE TABLE dibs.history_20261122 (
     tags jsonb,
     progress jsonb,
     failures jsonb,
-    result jsonb
+    result jsonb,
+    submits boolean DEFAULT false NOT NULL,
+    part bigint
 );
 CREATE TABLE dibs.history_20261123 (
     id bigint NOT NULL,
@@ -613,7 +629,9 @@ CREATE TABLE dibs.history_20261123 (
     tags jsonb,
     progress jsonb,
     failures jsonb,
-    result jsonb
+    result jsonb,
+    submits boolean DEFAULT false NOT NULL,
+    part bigint
 );
 CREATE TABLE dibs.history_20261124 (
     id bigint NOT NULL,
@@ -637,7 +655,9 @@ CREATE TABLE dibs.history_20261124 (
     tags jsonb,
     progress jsonb,
     failures jsonb,
-    result jsonb
+    result jsonb,
+    submits boolean DEFAULT false NOT NULL,
+    part bigint
 );
 CREATE TABLE dibs.history_20261125 (
     id bigint NOT NULL,
@@ -661,7 +681,9 @@ CREATE TABLE dibs.history_20261125 (
     tags jsonb,
     progress jsonb,
     failures jsonb,
-    result jsonb
+    result jsonb,
+    submits boolean DEFAULT false NOT NULL,
+    part bigint
 );
 CREATE TABLE dibs.history_20261126 (
     id bigint NOT NULL,
@@ -685,7 +707,35 @@ CREATE TABLE dibs.history_20261126 (
     tags jsonb,
     progress jsonb,
     failures jsonb,
-    result jsonb
+    result jsonb,
+    submits boolean DEFAULT false NOT NULL,
+    part bigint
+);
+CREATE TABLE dibs.history_20261127 (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    version integer NOT NULL,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb,
+    submits boolean DEFAULT false NOT NULL,
+    part bigint
 );
 CREATE TABLE dibs.history_rest (
     id bigint NOT NULL,
@@ -709,13 +759,25 @@ CREATE TABLE dibs.history_rest (
     tags jsonb,
     progress jsonb,
     failures jsonb,
-    result jsonb
+    result jsonb,
+    submits boolean DEFAULT false NOT NULL,
+    part bigint
 );
 CREATE TABLE dibs.migrations (
     number integer NOT NULL,
     name text NOT NULL,
     applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
+CREATE TABLE dibs.parts (
+    id bigint NOT NULL,
+    batch bigint NOT NULL,
+    last bigint NOT NULL,
+    total integer NOT NULL,
+    successful integer DEFAULT 0 NOT NULL,
+    failed integer DEFAULT 0 NOT NULL,
+    cancelled integer DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='50');
 CREATE TABLE dibs.queues (
     name text NOT NULL COLLATE pg_catalog."C",
     paused boolean DEFAULT false NOT NULL
@@ -738,6 +800,24 @@ CREATE TABLE dibs.stats (
     retried integer NOT NULL
 )
 WITH (fillfactor='50');
+CREATE TABLE dibs.submissions (
+    job bigint NOT NULL,
+    round integer DEFAULT 1 NOT NULL,
+    type text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
+    tried boolean DEFAULT false NOT NULL,
+    begun_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
+    task_id text,
+    digest text COLLATE pg_catalog."C",
+    accepted_at timestamp with time zone,
+    others jsonb,
+    answer jsonb,
+    answered_at timestamp with time zone,
+    outcome text,
+    usage jsonb,
+    finished_at timestamp with time zone,
+    expires timestamp with time zone
+);
 CREATE SEQUENCE dibs.token
     START WITH 1
     INCREMENT BY 1
@@ -773,7 +853,6 @@ CREATE TABLE dibs.workers (
     claims integer DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='10');
-ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261116 FOR VALUES FROM ('2026-11-16') TO ('2026-11-17');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261117 FOR VALUES FROM ('2026-11-17') TO ('2026-11-18');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261118 FOR VALUES FROM ('2026-11-18') TO ('2026-11-19');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261119 FOR VALUES FROM ('2026-11-19') TO ('2026-11-20');
@@ -784,39 +863,45 @@ ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261123 FOR VALUES 
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261124 FOR VALUES FROM ('2026-11-24') TO ('2026-11-25');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261125 FOR VALUES FROM ('2026-11-25') TO ('2026-11-26');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261126 FOR VALUES FROM ('2026-11-26') TO ('2026-11-27');
+ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261127 FOR VALUES FROM ('2026-11-27') TO ('2026-11-28');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_rest DEFAULT;
-INSERT INTO dibs.dead VALUES (9, '2026-11-17 02:02:08.192153+05:45', '2026-11-17 02:02:08.190167+05:45', '2026-11-17 02:02:08.193791+05:45', '2026-11-17 02:02:08.1946+05:45', 4463794385494999044, 4563067, 4, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794860228.191392, "finished_at": 1794860228.192153}, {"error": "second", "attempt": 2, "started_at": 1794860228.193791, "finished_at": 1794860228.194600}]', NULL, NULL);
-INSERT INTO dibs.dead VALUES (10, '2026-11-17 02:02:08.195718+05:45', '2026-11-17 02:02:08.195718+05:45', NULL, '2026-11-17 02:02:08.19733+05:45', NULL, NULL, 1, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.history_20261123 VALUES (7, '2026-11-17 02:02:08.178041+05:45', '2026-11-17 02:02:08.178041+05:45', '2026-11-17 02:02:08.179165+05:45', '2026-11-17 02:02:08.184549+05:45', '2026-11-23', 4463794385494999041, 1255969, 3, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}');
-INSERT INTO dibs.history_20261123 VALUES (8, '2026-11-17 02:02:08.186733+05:45', '2026-11-17 02:02:08.186733+05:45', '2026-11-17 02:02:08.187863+05:45', '2026-11-17 02:02:08.188497+05:45', '2026-11-23', 4463794385494999042, 2815249, 2, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (1, '2026-11-17 02:02:08.170769+05:45', '2026-11-17 02:02:08.170769+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (2, '2026-11-17 02:02:08.171869+05:45', '2026-11-17 02:02:08.171869+05:45', NULL, NULL, NULL, 0, 0, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-17 02:02:08.172489+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (4, '2026-11-17 02:02:08.172875+05:45', '2026-11-17 02:02:08.172875+05:45', NULL, NULL, NULL, 0, 14, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (5, '2026-11-17 02:02:08.175105+05:45', '2026-11-17 02:02:08.175105+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (6, '2026-11-17 02:02:08.176846+05:45', '2026-11-17 02:02:08.176846+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (15, '2026-11-17 02:02:08.815518+05:45', '2026-11-17 02:02:08.207157+05:45', '2026-11-17 02:02:08.208233+05:45', NULL, NULL, 2, 24, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-2d11e0", "attempt": 1, "started_at": 1794860228.208233, "finished_at": 1794860228.209597}]', NULL);
-INSERT INTO dibs.jobs VALUES (11, '2026-11-17 02:03:08.200086+05:45', '2026-11-17 02:02:08.198502+05:45', '2026-11-17 02:02:08.199187+05:45', NULL, 5991701, 2, 4, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794860228.199187, "finished_at": 1794860228.200086}]', NULL);
-INSERT INTO dibs.jobs VALUES (16, '2026-11-17 02:02:09.065844+05:45', '2026-11-17 02:02:08.20754+05:45', '2026-11-17 02:02:08.208233+05:45', NULL, NULL, 2, 24, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-2d11e0", "attempt": 1, "started_at": 1794860228.208233, "finished_at": 1794860228.209597}]', NULL);
-INSERT INTO dibs.jobs VALUES (12, '2026-11-17 02:02:08.202026+05:45', '2026-11-17 02:02:08.200739+05:45', '2026-11-17 02:02:08.201294+05:45', NULL, 6470280, 2, 14, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794860228.201294, "finished_at": 1794860228.202026}]', NULL);
-INSERT INTO dibs.jobs VALUES (13, '2026-11-17 02:02:08.20402+05:45', '2026-11-17 02:02:08.202644+05:45', '2026-11-17 02:02:08.203263+05:45', NULL, 7899222, 2, 4, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (17, '2026-11-17 02:02:08.213303+05:45', '2026-11-17 02:02:08.213303+05:45', '2026-11-17 02:02:08.213854+05:45', 4463794385494999049, 11583758, 1, 4, true, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (14, '2026-11-17 02:02:08.204658+05:45', '2026-11-17 02:02:08.204658+05:45', '2026-11-17 02:02:08.205138+05:45', NULL, 9172490, 2, 4, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-17 02:02:08.160963+05:45');
+INSERT INTO dibs.dead VALUES (9, '2026-11-17 07:46:24.155116+05:45', '2026-11-17 07:46:24.15231+05:45', '2026-11-17 07:46:24.158903+05:45', '2026-11-17 07:46:24.161647+05:45', 3522871662820196356, 5152042, 4, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794880884.153347, "finished_at": 1794880884.155116}, {"error": "second", "attempt": 2, "started_at": 1794880884.158903, "finished_at": 1794880884.161647}]', NULL, NULL, false, NULL);
+INSERT INTO dibs.dead VALUES (10, '2026-11-17 07:46:24.162766+05:45', '2026-11-17 07:46:24.162766+05:45', NULL, '2026-11-17 07:46:24.163881+05:45', NULL, NULL, 1, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL, false, NULL);
+INSERT INTO dibs.history_20261124 VALUES (7, '2026-11-17 07:46:24.136664+05:45', '2026-11-17 07:46:24.136664+05:45', '2026-11-17 07:46:24.13735+05:45', '2026-11-17 07:46:24.142697+05:45', '2026-11-24', 3522871662820196353, 1056230, 3, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}', false, NULL);
+INSERT INTO dibs.history_20261124 VALUES (8, '2026-11-17 07:46:24.144728+05:45', '2026-11-17 07:46:24.144728+05:45', '2026-11-17 07:46:24.14541+05:45', '2026-11-17 07:46:24.145883+05:45', '2026-11-24', 3522871662820196354, 2201429, 2, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, false, NULL);
+INSERT INTO dibs.jobs VALUES (1, '2026-11-17 07:46:24.129638+05:45', '2026-11-17 07:46:24.129638+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (2, '2026-11-17 07:46:24.131399+05:45', '2026-11-17 07:46:24.131399+05:45', NULL, NULL, NULL, 0, 0, false, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-17 07:46:24.132172+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (4, '2026-11-17 07:46:24.132471+05:45', '2026-11-17 07:46:24.132471+05:45', NULL, NULL, NULL, 0, 14, false, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (5, '2026-11-17 07:46:24.134557+05:45', '2026-11-17 07:46:24.134557+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (6, '2026-11-17 07:46:24.135579+05:45', '2026-11-17 07:46:24.135579+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (15, '2026-11-17 07:46:24.232826+05:45', '2026-11-17 07:46:24.170491+05:45', '2026-11-17 07:46:24.171925+05:45', NULL, NULL, 2, 24, false, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-528a1a", "attempt": 1, "started_at": 1794880884.171925, "finished_at": 1794880884.173157}]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (11, '2026-11-17 07:47:24.165504+05:45', '2026-11-17 07:46:24.164631+05:45', '2026-11-17 07:46:24.164963+05:45', NULL, 6256490, 2, 4, false, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794880884.164963, "finished_at": 1794880884.165504}]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (16, '2026-11-17 07:46:24.48334+05:45', '2026-11-17 07:46:24.170698+05:45', '2026-11-17 07:46:24.171925+05:45', NULL, NULL, 2, 24, false, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-528a1a", "attempt": 1, "started_at": 1794880884.171925, "finished_at": 1794880884.173157}]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (12, '2026-11-17 07:46:24.167113+05:45', '2026-11-17 07:46:24.165879+05:45', '2026-11-17 07:46:24.166697+05:45', NULL, 6811815, 2, 14, false, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794880884.166697, "finished_at": 1794880884.167113}]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (13, '2026-11-17 07:46:24.168097+05:45', '2026-11-17 07:46:24.167463+05:45', '2026-11-17 07:46:24.167738+05:45', NULL, 7522457, 2, 4, false, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (17, '2026-11-17 07:46:24.17603+05:45', '2026-11-17 07:46:24.17603+05:45', '2026-11-17 07:46:24.176327+05:45', 3522871662820196361, 12241525, 1, 4, true, false, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (14, '2026-11-17 07:46:24.168822+05:45', '2026-11-17 07:46:24.168822+05:45', '2026-11-17 07:46:24.169096+05:45', NULL, 9068486, 2, 4, false, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-17 07:46:24.119919+05:45');
 INSERT INTO dibs.queues VALUES ('paused', true);
 INSERT INTO dibs.unique_keys VALUES ('task', 'held', 5, NULL);
-INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-24 02:02:08.188497+05:45');
-INSERT INTO dibs.worker_names VALUES (4257006059165, 'worker-1042d7', '2026-11-17 02:02:08.169465+05:45');
-INSERT INTO dibs.worker_names VALUES (2969803119582, 'worker-2d11e0', '2026-11-17 02:02:08.206678+05:45');
-INSERT INTO dibs.workers VALUES (4257006059165, 'worker-1042d7', 15, 3, '2026-11-17 02:02:08.169248+05:45', '2026-11-17 02:02:08.169248+05:45', '2026-11-17 02:02:08.169248+05:45', true, 0);
+INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-24 07:46:24.145883+05:45');
+INSERT INTO dibs.worker_names VALUES (3359672224827, 'worker-97b49b', '2026-11-17 07:46:24.128753+05:45');
+INSERT INTO dibs.worker_names VALUES (635436286820, 'worker-528a1a', '2026-11-17 07:46:24.169932+05:45');
+INSERT INTO dibs.workers VALUES (3359672224827, 'worker-97b49b', 15, 3, '2026-11-17 07:46:24.128664+05:45', '2026-11-17 07:46:24.128664+05:45', '2026-11-17 07:46:24.128664+05:45', true, 0);
+SELECT pg_catalog.setval('dibs.batches_id_seq', 1, false);
 SELECT pg_catalog.setval('dibs.job_id', 17, true);
 SELECT pg_catalog.setval('dibs.token', 11, true);
+ALTER TABLE ONLY dibs.batches
+    ADD CONSTRAINT batches_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY dibs.dead
     ADD CONSTRAINT dead_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY dibs.jobs
     ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY dibs.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
+ALTER TABLE ONLY dibs.parts
+    ADD CONSTRAINT parts_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY dibs.queues
     ADD CONSTRAINT queues_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY dibs.requests
@@ -825,6 +910,8 @@ ALTER TABLE ONLY dibs.secrets
     ADD CONSTRAINT secrets_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY dibs.stats
     ADD CONSTRAINT stats_pkey PRIMARY KEY (minute, queue);
+ALTER TABLE ONLY dibs.submissions
+    ADD CONSTRAINT submissions_pkey PRIMARY KEY (job, round);
 ALTER TABLE ONLY dibs.tokens
     ADD CONSTRAINT tokens_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY dibs.unique_keys
@@ -835,8 +922,8 @@ ALTER TABLE ONLY dibs.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
 CREATE INDEX claim_order ON dibs.jobs USING btree (queue, rank, run_at, id) WHERE (queue IS NOT NULL);
 CREATE INDEX dead_queue ON dibs.dead USING btree (queue, state);
+CREATE INDEX expired_submissions ON dibs.submissions USING btree (expires) WHERE (expires IS NOT NULL);
 CREATE INDEX history_id ON ONLY dibs.history USING btree (id);
-CREATE INDEX history_20261116_id_idx ON dibs.history_20261116 USING btree (id);
 CREATE INDEX history_20261117_id_idx ON dibs.history_20261117 USING btree (id);
 CREATE INDEX history_20261118_id_idx ON dibs.history_20261118 USING btree (id);
 CREATE INDEX history_20261119_id_idx ON dibs.history_20261119 USING btree (id);
@@ -847,10 +934,12 @@ CREATE INDEX history_20261123_id_idx ON dibs.history_20261123 USING btree (id);
 CREATE INDEX history_20261124_id_idx ON dibs.history_20261124 USING btree (id);
 CREATE INDEX history_20261125_id_idx ON dibs.history_20261125 USING btree (id);
 CREATE INDEX history_20261126_id_idx ON dibs.history_20261126 USING btree (id);
+CREATE INDEX history_20261127_id_idx ON dibs.history_20261127 USING btree (id);
 CREATE INDEX history_rest_id_idx ON dibs.history_rest USING btree (id);
+CREATE UNIQUE INDEX one_submission ON dibs.submissions USING btree (type, digest) WHERE (digest IS NOT NULL);
+CREATE INDEX parts_of_batch ON dibs.parts USING btree (batch, id);
 CREATE INDEX requests_at_idx ON dibs.requests USING btree (at);
 CREATE UNIQUE INDEX row_lease ON dibs.jobs USING btree (type, row_key) WHERE (row_key IS NOT NULL);
-ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261116_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261117_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261118_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261119_id_idx;
@@ -861,4 +950,5 @@ ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261123_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261124_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261125_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261126_id_idx;
+ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261127_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_rest_id_idx;

@@ -1,24 +1,33 @@
 BEGIN TRANSACTION;
+CREATE TABLE dibs_batches (
+  id integer primary key autoincrement,
+  name text,
+  created_at integer not null,
+  sealed_at integer,                            -- since then jobs come from its own jobs alone
+  finished_at integer,                          -- all of its jobs were final, and its hooks were added
+  hooks text                                    -- the jobs to add then
+);
 CREATE TABLE dibs_dead (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null,
   worker integer, token integer, version integer not null, rank integer not null, state integer not null,
   attempts integer not null, max_attempts integer not null, crashes integer not null,
   queue text not null, type text not null, unique_key text, unique_for real,
-  payload text, tags text, progress text, failures text, hook_error text, row_key text
+  payload text, tags text, progress text, failures text, hook_error text, row_key text,
+  submits integer not null default 0, part integer
 );
-INSERT INTO "dibs_dead" VALUES(9,1794860226601000,1794860226599000,1794860226602000,1794860226603000,2252481688201330692,3084701,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794860226.6,"finished_at":1794860226.601},{"attempt":2,"error":"second","started_at":1794860226.602,"finished_at":1794860226.603}]',NULL,NULL);
-INSERT INTO "dibs_dead" VALUES(10,1794860226604000,1794860226604000,NULL,1794860226605000,NULL,1334324,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_dead" VALUES(9,1794880882873000,1794880882872000,1794880882874000,1794880882877000,4470814829381156868,2658649,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794880882.872,"finished_at":1794880882.873},{"attempt":2,"error":"second","started_at":1794880882.874,"finished_at":1794880882.877}]',NULL,NULL,0,NULL);
+INSERT INTO "dibs_dead" VALUES(10,1794880882878000,1794880882878000,NULL,1794880882878000,NULL,1472337,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL,0,NULL);
 CREATE TABLE dibs_history (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null, expires integer not null,
   worker integer, token integer, version integer not null, rank integer not null, state integer not null,
   attempts integer not null, max_attempts integer not null, crashes integer not null,
   queue text not null, type text not null, unique_key text,
-  payload text, tags text, progress text, failures text, result text
+  payload text, tags text, progress text, failures text, result text, submits integer not null default 0, part integer
 );
-INSERT INTO "dibs_history" VALUES(7,1794860226590000,1794860226590000,1794860226592000,1794860226594000,1795465026594000,2252481688201330689,2046657,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}');
-INSERT INTO "dibs_history" VALUES(8,1794860226596000,1794860226596000,1794860226597000,1794860226598000,1795465026598000,2252481688201330690,1174785,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_history" VALUES(7,1794880882865000,1794880882865000,1794880882865000,1794880882870000,1795485682870000,4470814829381156865,2050294,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}',0,NULL);
+INSERT INTO "dibs_history" VALUES(8,1794880882871000,1794880882871000,1794880882871000,1794880882871000,1795485682871000,4470814829381156866,1188451,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,0,NULL);
 CREATE TABLE dibs_jobs (
   id integer primary key autoincrement,         -- or ids would come back once the table is empty
   run_at integer not null,
@@ -29,11 +38,12 @@ CREATE TABLE dibs_jobs (
   version integer not null default 0,           -- grows with every change that people can see
   rank integer not null default 4,
   held integer not null default 0,
+  submits integer not null default 0,           -- it is handed to a provider: held, it shows as SUBMITTING
   state integer not null default 0,
   attempts integer not null default 0,
   max_attempts integer not null default 3,
   crashes integer not null default 0,
-  finishing integer not null default 0,
+  finishing integer not null default 0,         -- claimed only to be finished: how often, and 1; -1: only to ask the provider
   queue text not null default 'default',
   type text not null,
   unique_key text,
@@ -42,24 +52,30 @@ CREATE TABLE dibs_jobs (
   tags text,
   progress text,
   failures text,
-  row_key text                                  -- of the row that it stands for, in an adopted table named like its type
+  row_key text,                                 -- of the row that it stands for, in an adopted table named like its type
+  part integer                                  -- of a batch: the id of that part's first job
 );
-INSERT INTO "dibs_jobs" VALUES(1,1794860226583000,1794860226583000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(2,1794860226584000,1794860226584000,NULL,NULL,NULL,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794860226585000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(4,1794860226586000,1794860226586000,NULL,NULL,NULL,0,14,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(5,1794860226588000,1794860226588000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(6,1794860226589000,1794860226589000,NULL,NULL,NULL,0,4,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(11,1794860286608000,1794860226606000,1794860226607000,NULL,1598312,2,4,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794860226.607,"finished_at":1794860226.608}]',NULL);
-INSERT INTO "dibs_jobs" VALUES(12,1794860226610000,1794860226609000,1794860226610000,NULL,1373959,2,14,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794860226.61,"finished_at":1794860226.61}]',NULL);
-INSERT INTO "dibs_jobs" VALUES(13,1794860226613000,1794860226611000,1794860226612000,NULL,1449979,2,4,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(14,1794860226614000,1794860226614000,1794860226615000,NULL,1465429,2,4,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(15,1794860226932311,1794860226617000,1794860226618000,NULL,2456593,2,24,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-d07e68","started_at":1794860226.618,"finished_at":1794860226.62}]',NULL);
-INSERT INTO "dibs_jobs" VALUES(16,1794860226769804,1794860226617000,1794860226618000,NULL,2962316,2,24,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-d07e68","started_at":1794860226.618,"finished_at":1794860226.62}]',NULL);
-INSERT INTO "dibs_jobs" VALUES(17,1794860226621000,1794860226621000,1794860226622000,2252481688201330697,1178570,1,4,1,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(1,1794880882862000,1794880882862000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(2,1794880882862000,1794880882862000,NULL,NULL,NULL,0,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794880882863000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(4,1794880882863000,1794880882863000,NULL,NULL,NULL,0,14,0,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(5,1794880882863000,1794880882863000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(6,1794880882864000,1794880882864000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(11,1794880942879000,1794880882879000,1794880882879000,NULL,1737966,2,4,0,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794880882.879,"finished_at":1794880882.879}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(12,1794880882880000,1794880882880000,1794880882880000,NULL,1531563,2,14,0,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794880882.88,"finished_at":1794880882.88}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(13,1794880882882000,1794880882882000,1794880882882000,NULL,1752301,2,4,0,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(14,1794880882883000,1794880882883000,1794880882885000,NULL,1645785,2,4,0,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(15,1794880883495293,1794880882886000,1794880882887000,NULL,3060910,2,24,0,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-b21ce2","started_at":1794880882.887,"finished_at":1794880882.888}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(16,1794880883258282,1794880882887000,1794880882887000,NULL,2214215,2,24,0,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-b21ce2","started_at":1794880882.887,"finished_at":1794880882.888}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(17,1794880882893000,1794880882893000,1794880882901000,4470814829381156873,2059826,1,4,1,0,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_migrations (
   number integer primary key, name text not null, applied_at integer not null);
-INSERT INTO "dibs_migrations" VALUES(1,'initial',1794860226573000);
+INSERT INTO "dibs_migrations" VALUES(1,'initial',1794880882850000);
+CREATE TABLE dibs_parts (
+  id integer primary key,                       -- of its first job
+  batch integer not null, last integer not null,  -- and of its last job
+  total integer not null, successful integer not null default 0, failed integer not null default 0, cancelled integer not null default 0
+);
 CREATE TABLE dibs_queues (name text primary key, paused integer not null default 0) without rowid;
 INSERT INTO "dibs_queues" VALUES('paused',1);
 CREATE TABLE dibs_requests (key text primary key, fingerprint text not null, job integer, at integer not null) without rowid;
@@ -68,6 +84,21 @@ CREATE TABLE dibs_stats (
   minute integer not null, queue text not null, successful integer not null, failed integer not null, retried integer not null,
   primary key (minute, queue)
 ) without rowid;
+CREATE TABLE dibs_submissions (
+  job integer not null, round integer not null default 1,
+  type text not null,
+  key text not null,                            -- the same however often it is tried
+  tried integer not null default 0,             -- the provider was asked, and may have accepted
+  begun_at integer not null,
+  task_id text, digest text,                    -- what the provider calls it; and its hash, for an id may be long
+  accepted_at integer,
+  others text,                                  -- further ids that the provider gave for it
+  answer text, answered_at integer,             -- what a callback said
+  outcome text,                                 -- done, rejected, given up, held or cancelled
+  usage text,                                   -- what it was charged for
+  finished_at integer, expires integer,
+  primary key (job, round)
+) without rowid;
 CREATE TABLE dibs_tokens (name text primary key, hash text not null, scopes text not null, created_at integer not null) without rowid;
 CREATE TABLE dibs_unique_keys (
   type text not null, key text not null, job integer not null,
@@ -75,10 +106,10 @@ CREATE TABLE dibs_unique_keys (
   primary key (type, key)
 ) without rowid;
 INSERT INTO "dibs_unique_keys" VALUES('task','held',5,NULL);
-INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948460226598000);
+INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948480882871000);
 CREATE TABLE dibs_worker_names (id integer primary key, name text not null, seen_at integer not null);
-INSERT INTO "dibs_worker_names" VALUES(2148133934213,'worker-62824e',1794860226581000);
-INSERT INTO "dibs_worker_names" VALUES(3811105468882,'worker-d07e68',1794860226616000);
+INSERT INTO "dibs_worker_names" VALUES(605915361097,'worker-b21ce2',1794880882886000);
+INSERT INTO "dibs_worker_names" VALUES(4263701276189,'worker-4b57b5',1794880882857000);
 CREATE TABLE dibs_workers (
   id integer primary key,                       -- random: a number that comes back after a restore belongs to nobody
   name text not null,
@@ -90,14 +121,18 @@ CREATE TABLE dibs_workers (
   asking integer not null default 1,            -- it has claimed since its last beat, or had room to
   claims integer not null default 0             -- of a worker over HTTP: the number of its last claim
 );
-INSERT INTO "dibs_workers" VALUES(2148133934213,'worker-62824e',15.0,3.0,1794860226581000,1794860226581000,1794860226581000,1,0);
+INSERT INTO "dibs_workers" VALUES(4263701276189,'worker-4b57b5',15.0,3.0,1794880882857000,1794880882857000,1794880882857000,1,0);
 CREATE VIEW dibs_clock as select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000 as now;
 CREATE INDEX dibs_claim_order on dibs_jobs (queue, rank, run_at) where held = 0;
 CREATE UNIQUE INDEX dibs_row_lease on dibs_jobs (type, row_key) where row_key is not null;
 CREATE INDEX dibs_dead_queue on dibs_dead (queue, state);
 CREATE INDEX dibs_old_requests on dibs_requests (at);
+CREATE INDEX dibs_parts_of_batch on dibs_parts (batch, id);
+CREATE UNIQUE INDEX dibs_one_submission on dibs_submissions (type, digest) where digest is not null;
+CREATE INDEX dibs_expired_submissions on dibs_submissions (expires) where expires is not null;
 CREATE VIEW dibs_all_jobs as
-  select id, type, queue, case when held then 'RUNNING' when state = 0 then 'PENDING' when state = 1 then 'RETRY' else 'PROCESSING' end as state,
+  select id, type, queue, case when state = 2 then 'PROCESSING' when held and submits then 'SUBMITTING' when held then 'RUNNING'
+      when state = 0 then 'PENDING' else 'RETRY' end as state,
     9 - rank % 10 as priority, attempts, max_attempts, payload, null as result,
     json_extract(failures, '$[' || (json_array_length(failures) - 1) || '].error') as error, progress, tags,
     unique_key, worker >> 20 as worker, created_at, run_at, claimed_at as started_at, null as finished_at from dibs_jobs

@@ -1,6 +1,6 @@
 -- The first schema. Read docs/design/schema.md beside it.
 --
--- States: 0 PENDING, 1 RETRY, 2 PROCESSING, 3 SUCCESSFUL, 4 FAILED, 5 CANCELLED; a held job shows as RUNNING.
+-- States: 0 PENDING, 1 RETRY, 2 PROCESSING, 3 SUCCESSFUL, 4 FAILED, 5 CANCELLED; a held job shows as RUNNING, or as SUBMITTING.
 -- rank = level + 10 * class: level 0..9 = 9 - priority; class 0 plain, 1 on its last attempt, 2 suspect.
 -- worker = number of the worker << 20 | number of the claim.   token = counter << 20 | 20 random bits.
 
@@ -17,11 +17,12 @@ create table dibs.jobs (
   version int not null default 0,               -- grows with every change that people can see
   rank smallint not null default 4,
   held boolean not null default false,          -- held, state and worker are in no index: so a claim is a HOT update
+  submits boolean not null default false,       -- it is handed to a provider: held, it shows as SUBMITTING
   state smallint not null default 0,
   attempts smallint not null default 0,
   max_attempts smallint not null default 3,
   crashes smallint not null default 0,
-  finishing smallint not null default 0,
+  finishing smallint not null default 0,        -- claimed only to be finished: how often, and 1; -1: only to ask the provider
   queue text collate "C" not null default 'default',
   type text collate "C" not null,
   unique_key text collate "C",
@@ -30,7 +31,8 @@ create table dibs.jobs (
   tags jsonb,
   progress jsonb,
   failures jsonb,
-  row_key text collate "C"                      -- of the row that it stands for, in an adopted table named like its type
+  row_key text collate "C",                     -- of the row that it stands for, in an adopted table named like its type
+  part bigint                                   -- of a batch: the id of that part's first job
 ) with (
   fillfactor = 35,     -- room on the page for every claim, and for a fifth to fail and be claimed again: all claims are HOT
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
@@ -50,7 +52,7 @@ create table dibs.history (
   worker bigint, token bigint, version int not null, rank smallint not null, state smallint not null,
   attempts smallint not null, max_attempts smallint not null, crashes smallint not null,
   queue text collate "C" not null, type text collate "C" not null, unique_key text collate "C",
-  payload jsonb, tags jsonb, progress jsonb, failures jsonb, result jsonb
+  payload jsonb, tags jsonb, progress jsonb, failures jsonb, result jsonb, submits boolean not null default false, part bigint
 ) partition by range (expires);
 create index history_id on dibs.history (id);
 create table dibs.history_rest partition of dibs.history default;   -- a missing partition must never fail a settle
@@ -61,7 +63,8 @@ create table dibs.dead (
   worker bigint, token bigint, version int not null, rank smallint not null, state smallint not null,
   attempts smallint not null, max_attempts smallint not null, crashes smallint not null,
   queue text collate "C" not null, type text collate "C" not null, unique_key text collate "C", unique_for float8,
-  payload jsonb, tags jsonb, progress jsonb, failures jsonb, hook_error text, row_key text collate "C"
+  payload jsonb, tags jsonb, progress jsonb, failures jsonb, hook_error text, row_key text collate "C",
+  submits boolean not null default false, part bigint
 );
 create index dead_queue on dibs.dead (queue, state);
 
@@ -105,6 +108,47 @@ create table dibs.stats (
   minute timestamptz, queue text collate "C", successful int not null, failed int not null, retried int not null,
   primary key (minute, queue)
 ) with (fillfactor = 50);
+
+-- Batches: jobs that are counted together. A batch has parts of a few hundred jobs, each with counters of its own: those who
+-- settle jobs of one batch hardly ever wait for each other.
+create table dibs.batches (
+  id bigint generated always as identity primary key,
+  name text,
+  created_at timestamptz not null default statement_timestamp(),
+  sealed_at timestamptz,                        -- since then jobs come from its own jobs alone
+  finished_at timestamptz,                      -- all of its jobs were final, and its hooks were added
+  hooks jsonb                                   -- the jobs to add then
+);
+create table dibs.parts (
+  id bigint primary key,                        -- of its first job
+  batch bigint not null, last bigint not null,  -- and of its last job
+  total int not null, successful int not null default 0, failed int not null default 0, cancelled int not null default 0
+) with (fillfactor = 50);
+create index parts_of_batch on dibs.parts (batch, id);
+
+-- What was handed to a provider: one row for each submission of a job; the last one counts. A row is there before the provider is asked.
+create table dibs.submissions (
+  job bigint, round int not null default 1,
+  type text collate "C" not null,
+  key text collate "C" not null,                -- the same however often it is tried
+  tried boolean not null default false,         -- the provider was asked, and may have accepted
+  begun_at timestamptz not null default statement_timestamp(),
+  task_id text, digest text collate "C",        -- what the provider calls it; and its hash, for an id may be long
+  accepted_at timestamptz,
+  others jsonb,                                 -- further ids that the provider gave for it
+  answer jsonb, answered_at timestamptz,        -- what a callback said
+  outcome text,                                 -- done, rejected, given up, held or cancelled
+  usage jsonb,                                  -- what it was charged for
+  finished_at timestamptz, expires timestamptz,
+  primary key (job, round)
+);
+-- The database itself refuses a double.
+create unique index one_submission on dibs.submissions (type, digest) where digest is not null;
+create index expired_submissions on dibs.submissions (expires) where expires is not null;
+
+-- The state that people see of a live job.
+create function dibs.shown(_held boolean, _state smallint, _submits boolean) returns int language sql immutable
+return case when not _held or _state = 2 then _state when _submits then 7 else 6 end;
 
 create function dibs.with_failure(_failures jsonb, _entry jsonb) returns jsonb language sql immutable
 return case
@@ -156,18 +200,21 @@ begin
       returning j.*, coalesce(d.state, 3) as outcome, coalesce(d.days, 7) as days, d.result, d.failure, d.hook_error),
     kept as (
       insert into dibs.history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, version, rank, state,
-        attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result)
+        attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result,
+        submits, part)
       select id, run_at, created_at, claimed_at, statement_timestamp(), (statement_timestamp() at time zone 'utc')::date + days,
         worker, token, version + 1, rank, outcome, attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures,
-        result::jsonb
+        result::jsonb, submits, part
       from gone where outcome = 3),
     buried as (
       insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
-        attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error, row_key)
+        attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error, row_key,
+        submits, part)
       select id, run_at, created_at, claimed_at, statement_timestamp(), worker, token, version + 1, rank, outcome,
         attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress,
         dibs.with_failure(failures, failure::jsonb || jsonb_build_object(
-          'started_at', extract(epoch from claimed_at), 'finished_at', extract(epoch from statement_timestamp()))), hook_error, row_key
+          'started_at', extract(epoch from claimed_at), 'finished_at', extract(epoch from statement_timestamp()))), hook_error, row_key,
+        submits, part
       from gone where outcome <> 3)
     select coalesce(array_agg(id), '{}'), array_agg(id) filter (where unique_key is not null),
       array_agg(type) filter (where unique_key is not null), array_agg(unique_key) filter (where unique_key is not null),
@@ -177,17 +224,20 @@ begin
       perform dibs.free_keys_1(_key_jobs, _key_types, _keys, _keeps);
     end if;
   end if;
-  -- 2. Others go back to waiting: 1 retry, 2 snooze, 3 release, 4 finish (to be claimed once more only to be finished).
+  -- 2. Others go back to waiting: 1 retry, 2 snooze, 3 release, 4 finish (to be claimed once more only to be finished), 5 to
+  -- ask the provider later (claimed for that alone, which is no attempt).
   if cardinality(_back) > 0 then
     with returned as (
       update dibs.jobs j set
         held = false, worker = null, version = j.version + 1,
-        state = case d.way when 2 then 0 when 3 then j.state else 1 end,
+        state = case d.way when 2 then 0 when 3 then j.state when 5 then 2 else 1 end,
         attempts = j.attempts - case when d.way in (2, 3) and j.finishing = 0 then 1 else 0 end,
-        finishing = case when d.way = 4 then greatest(j.finishing, 1) when d.way = 3 and j.finishing > 0 then j.finishing - 1 else j.finishing end,
+        finishing = case d.way when 5 then -1 when 4 then greatest(j.finishing, 1) when 3 then j.finishing - (j.finishing > 0)::int
+          else greatest(j.finishing, 0) end,
         run_at = case when d.way = 3 and d.delay = 0 then j.run_at else statement_timestamp() + make_interval(secs => d.delay) end,
         rank = case
           when d.way = 3 then j.rank
+          when d.way = 5 then j.rank % 10
           when d.way = 4 or j.attempts - (d.way = 2)::int >= j.max_attempts - 1 then j.rank % 10 + 10
           else j.rank % 10 end,
         failures = dibs.with_failure(j.failures, d.failure::jsonb || jsonb_build_object(
@@ -302,7 +352,7 @@ begin
     where j.held and j.worker >> 20 = any (_dead) order by j.id for no key update skip locked),
   back as (
     update dibs.jobs j set
-      held = false, worker = null, token = null, version = j.version + 1, state = 1, crashes = j.crashes + 1,
+      held = false, worker = null, token = null, version = j.version + 1, state = case j.state when 2 then 2 else 1 end, crashes = j.crashes + 1,
       finishing = case when j.finishing = 0 and j.attempts >= j.max_attempts then 1 else j.finishing end,
       rank = j.rank % 10 + 20,
       run_at = statement_timestamp() + make_interval(secs => random() + case when j.finishing > 0 then least(2 ^ j.finishing, 300) else 0 end),
@@ -331,7 +381,7 @@ create function dibs.recover_orphans_1() returns setof bigint language sql as $$
     select j.id from dibs.jobs j where j.held and not exists (select from dibs.workers w where w.id = j.worker >> 20)
     order by j.id for no key update skip locked)
   update dibs.jobs j set
-    held = false, worker = null, token = null, version = j.version + 1, state = 1, crashes = j.crashes + 1,
+    held = false, worker = null, token = null, version = j.version + 1, state = case j.state when 2 then 2 else 1 end, crashes = j.crashes + 1,
     finishing = case when j.finishing = 0 and j.attempts >= j.max_attempts then 1 else j.finishing end,
     rank = j.rank % 10 + 20, run_at = statement_timestamp(),
     failures = dibs.with_failure(j.failures, jsonb_build_object(
@@ -401,7 +451,7 @@ select dibs.make_partition_1((now() at time zone 'utc')::date + i) from generate
 
 -- For people with psql: every job there is, in words.
 create view dibs.all_jobs as
-  select id, type, queue, case when held then 'RUNNING' else (array['PENDING', 'RETRY', 'PROCESSING'])[state + 1] end as state,
+  select id, type, queue, (array['PENDING', 'RETRY', 'PROCESSING', '', '', '', 'RUNNING', 'SUBMITTING'])[dibs.shown(held, state, submits) + 1] as state,
     9 - rank % 10 as priority, attempts, max_attempts, payload, null::jsonb as result, failures -> -1 ->> 'error' as error, progress, tags,
     unique_key, worker >> 20 as worker, created_at, run_at, claimed_at as started_at, null::timestamptz as finished_at from dibs.jobs
   union all

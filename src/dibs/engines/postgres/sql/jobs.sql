@@ -1,10 +1,10 @@
 -- Adding jobs, looking them up, cancelling and retrying them. Columns of a job: see operations/rows.py.
 
 -- name: add
-insert into dibs.jobs (queue, rank, type, run_at, max_attempts, payload, tags)
+insert into dibs.jobs (queue, rank, type, run_at, max_attempts, payload, tags, submits)
 values (:queue, :rank::smallint, :type,
   greatest(coalesce(:run_at::timestamptz, statement_timestamp() + make_interval(secs => :delay::float8)), statement_timestamp()),
-  :max_attempts::smallint, :payload::jsonb, :tags::jsonb)
+  :max_attempts::smallint, :payload::jsonb, :tags::jsonb, :submits::boolean)
 returning id, created_at, run_at,
   case when run_at <= statement_timestamp() + interval '5 s' then dibs.wake_1(queue, rank, run_at) end;
 
@@ -13,12 +13,13 @@ returning id, created_at, run_at,
 with wanted as materialized (
   select w.*, nextval('dibs.job_id') as id
   from unnest(:jobs_queue::text[], :jobs_rank::smallint[], :jobs_type::text[], :jobs_run_at::timestamptz[], :jobs_delay::float8[],
-      :jobs_max_attempts::smallint[], string_to_array(:jobs_payload, E'\n', ''), string_to_array(:jobs_tags, E'\n', ''))
-    w(queue, rank, type, run_at, delay, max_attempts, payload, tags)),
+      :jobs_max_attempts::smallint[], string_to_array(:jobs_payload, E'\n', ''), string_to_array(:jobs_tags, E'\n', ''),
+      :jobs_submits::boolean[])
+    w(queue, rank, type, run_at, delay, max_attempts, payload, tags, submits)),
 added as (
-  insert into dibs.jobs (id, queue, rank, type, run_at, max_attempts, payload, tags)
+  insert into dibs.jobs (id, queue, rank, type, run_at, max_attempts, payload, tags, submits)
   select id, queue, rank, type, greatest(coalesce(run_at, statement_timestamp() + make_interval(secs => delay)), statement_timestamp()),
-    max_attempts, payload::jsonb, tags::jsonb
+    max_attempts, payload::jsonb, tags::jsonb, submits
   from wanted
   returning id, queue, rank, created_at, run_at),
 woken as materialized (
@@ -26,10 +27,10 @@ woken as materialized (
 select id, created_at, run_at from added where (select count(*) from woken) >= 0 order by id;
 
 -- name: add_many
-insert into dibs.jobs (queue, rank, type, run_at, max_attempts, tags, payload)
+insert into dibs.jobs (queue, rank, type, run_at, max_attempts, tags, submits, payload)
 select :queue, :rank::smallint, :type,
   (select greatest(coalesce(:run_at::timestamptz, statement_timestamp() + make_interval(secs => :delay::float8)), statement_timestamp())),
-  :max_attempts::smallint, :tags::jsonb, nullif(line, 'null')::jsonb
+  :max_attempts::smallint, :tags::jsonb, :submits::boolean, nullif(line, 'null')::jsonb
 from string_to_table(:payloads, E'\n') line
 returning id;
 
@@ -48,8 +49,8 @@ with wanted as materialized (
   select w.*, nextval('dibs.job_id') as id
   from unnest(:jobs_queue::text[], :jobs_rank::smallint[], :jobs_type::text[], :jobs_run_at::timestamptz[], :jobs_delay::float8[],
       :jobs_max_attempts::smallint[], string_to_array(:jobs_payload, E'\n', ''), string_to_array(:jobs_tags, E'\n', ''),
-      :jobs_key::text[], :jobs_unique_for::float8[])
-    with ordinality w(queue, rank, type, run_at, delay, max_attempts, payload, tags, key, unique_for, n)),
+      :jobs_submits::boolean[], :jobs_key::text[], :jobs_unique_for::float8[])
+    with ordinality w(queue, rank, type, run_at, delay, max_attempts, payload, tags, submits, key, unique_for, n)),
 lapsed as (
   delete from dibs.unique_keys k using (select type, key from wanted order by type collate "C", key collate "C") w
   where k.type = any (array[w.type]) and k.key = any (array[w.key]) and k.until <= statement_timestamp() returning 1),
@@ -58,10 +59,10 @@ taken as (
   select type, key, id from wanted where (select count(*) from lapsed) >= 0 order by type collate "C", key collate "C", n
   on conflict do nothing returning job),
 added as (
-  insert into dibs.jobs (id, queue, rank, type, run_at, max_attempts, payload, tags, unique_key, unique_for)
+  insert into dibs.jobs (id, queue, rank, type, run_at, max_attempts, payload, tags, submits, unique_key, unique_for)
   select w.id, w.queue, w.rank, w.type,
     greatest(coalesce(w.run_at, statement_timestamp() + make_interval(secs => w.delay)), statement_timestamp()),
-    w.max_attempts, w.payload::jsonb, w.tags::jsonb, w.key, w.unique_for
+    w.max_attempts, w.payload::jsonb, w.tags::jsonb, w.submits, w.key, w.unique_for
   from taken t join wanted w on w.id = t.job
   returning id, type, unique_key, created_at, run_at)
 select w.n, coalesce(a.id, k.job), a.id is not null and a.id = w.id, a.created_at, a.run_at
@@ -82,7 +83,7 @@ update dibs.requests set job = :id::bigint where key = :key;
 
 -- name: get
 -- JSON as text: on the caller's own connection the driver would read it in a way of its own.
-select j.id, j.type, j.queue, j.payload::text, case when j.held then 6 else j.state end, j.rank, j.attempts, j.max_attempts, null::text, j.failures::text,
+select j.id, j.type, j.queue, j.payload::text, dibs.shown(j.held, j.state, j.submits), j.rank, j.attempts, j.max_attempts, null::text, j.failures::text,
   j.progress::text, j.tags::text, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, null::timestamptz, j.version
 from dibs.jobs j left join dibs.worker_names n on n.id = j.worker >> 20 where j.id = any (:ids::bigint[])
 union all
@@ -104,12 +105,12 @@ select greatest(
 
 -- name: page
 select p.* from (
-  (select j.id, j.type, j.queue, j.payload, case when j.held then 6 else j.state end, j.rank, j.attempts, j.max_attempts, null::jsonb as result,
+  (select j.id, j.type, j.queue, j.payload, dibs.shown(j.held, j.state, j.submits), j.rank, j.attempts, j.max_attempts, null::jsonb as result,
      j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
      j.claimed_at, null::timestamptz as finished_at, j.version
    from dibs.jobs j
    where :live::boolean and j.id < :before::bigint and j.id >= :floor::bigint
-     and (:state::int is null or case when j.held then 6 else j.state end = :state::int)
+     and (:state::int is null or dibs.shown(j.held, j.state, j.submits) = :state::int)
      and (:type::text is null or j.type = :type::text) and (:queue::text is null or j.queue = :queue::text)
      and (:tag::text is null or j.tags ? :tag::text)
    order by j.id desc limit :limit::int)
@@ -137,7 +138,7 @@ order by p.id desc limit :limit::int;
 -- Of those that a person could cancel or retry.
 select count(*) from (
   (select 1 from dibs.jobs j
-   where (:state::int is null or case when j.held then 6 else j.state end = :state::int)
+   where (:state::int is null or dibs.shown(j.held, j.state, j.submits) = :state::int)
      and (:type::text is null or j.type = :type::text) and (:queue::text is null or j.queue = :queue::text)
      and (:tag::text is null or j.tags ? :tag::text)
    limit :most::int)
@@ -153,19 +154,21 @@ select count(*) from (
 -- It never waits for a row while it has others: a claim, too, waits at times, in spite of SKIP LOCKED (docs/design/schema.md),
 -- and the two would wait for each other. Rows that are busy are named, to be waited for and asked for again.
 -- The job of an adopted row is marked, and becomes CANCELLED by whoever knows that table: its row says so in the same moment.
+-- So is one that a provider works on, by whoever can tell the provider.
 with wanted as materialized (
   select id from dibs.jobs where id = any (:ids::bigint[]) order by id for update skip locked),
 marked as (
-  update dibs.jobs j set held = false, worker = null, token = null, version = j.version + 1, state = 1, finishing = 100,
+  update dibs.jobs j set held = false, worker = null, token = null, version = j.version + 1, state = case j.state when 2 then 2 else 1 end, finishing = 100,
     run_at = statement_timestamp(), rank = j.rank % 10 + 10
-  from wanted w where j.id = any (array[w.id]) and j.row_key is not null returning j.id, j.queue, j.rank, j.run_at),
+  from wanted w where j.id = any (array[w.id]) and (j.row_key is not null or j.finishing < 0) returning j.id, j.queue, j.rank, j.run_at),
 gone as (
-  delete from dibs.jobs j using wanted w where j.id = any (array[w.id]) and j.row_key is null returning j.*),
+  delete from dibs.jobs j using wanted w where j.id = any (array[w.id]) and j.row_key is null and j.finishing >= 0 returning j.*),
 buried as (
   insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
-    attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, row_key)
+    attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, row_key,
+    submits, part)
   select id, run_at, created_at, claimed_at, statement_timestamp(), worker, null, version + 1, rank, 5,
-    attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, row_key from gone),
+    attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, row_key, submits, part from gone),
 freed as materialized (
   select dibs.free_keys_1(array_agg(id), array_agg(type), array_agg(unique_key), array_agg(unique_for)) from gone where unique_key is not null),
 told as materialized (
@@ -202,10 +205,11 @@ gone as (
       and not exists (select from wanted o where o.type = w.type and o.row_key = w.row_key and o.id > w.id))
   returning d.*),
 back as (
-  insert into dibs.jobs (id, run_at, created_at, version, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures, row_key)
+  insert into dibs.jobs (id, run_at, created_at, version, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures, row_key,
+    submits, part)
   select id, statement_timestamp(), created_at, version + 1,
     case when row_key is null then rank % 10 else 0 end + case when max_attempts = 1 then 10 else 0 end, 0, max_attempts, queue, type,
-    unique_key, unique_for, payload, tags, failures, row_key from gone
+    unique_key, unique_for, payload, tags, failures, row_key, submits, part from gone
   on conflict (type, row_key) where row_key is not null do nothing
   returning id, queue, rank, run_at),
 woken as materialized (
@@ -227,7 +231,7 @@ order by id limit :limit::int;
 
 -- name: matching_live
 select id from dibs.jobs
-where id > :after::bigint and (:state::int is null or case when held then 6 else state end = :state::int)
+where id > :after::bigint and (:state::int is null or dibs.shown(held, state, submits) = :state::int)
   and (:type::text is null or type = :type::text) and (:queue::text is null or queue = :queue::text)
   and (:tag::text is null or tags ? :tag::text)
 order by id limit :limit::int;

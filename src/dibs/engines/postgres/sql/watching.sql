@@ -1,7 +1,7 @@
 -- What people watch: the state of jobs by their ids, and jobs that are new.
 
 -- name: states
-select j.id, j.version, case when j.held then 6 else j.state end, j.attempts, j.failures -> -1 ->> 'error', j.progress::text, j.queue, j.type
+select j.id, j.version, dibs.shown(j.held, j.state, j.submits), j.attempts, j.failures -> -1 ->> 'error', j.progress::text, j.queue, j.type
 from dibs.jobs j where j.id = any (:ids::bigint[])
 union all
 select j.id, j.version, j.state, j.attempts, j.failures -> -1 ->> 'error', j.progress::text, j.queue, j.type

@@ -1,6 +1,6 @@
 -- The first schema. Read docs/design/schema.md beside it; `dibs.` becomes the prefix `dibs_`.
 --
--- States: 0 PENDING, 1 RETRY, 2 PROCESSING, 3 SUCCESSFUL, 4 FAILED, 5 CANCELLED; a held job shows as RUNNING.
+-- States: 0 PENDING, 1 RETRY, 2 PROCESSING, 3 SUCCESSFUL, 4 FAILED, 5 CANCELLED; a held job shows as RUNNING, or as SUBMITTING.
 -- rank = level + 10 * class: level 0..9 = 9 - priority; class 0 plain, 1 on its last attempt, 2 suspect.
 -- worker = number of the worker << 20 | number of the claim.   token = the row's own counter << 20 | 20 random bits.
 -- Times are microseconds since 1970.
@@ -17,11 +17,12 @@ create table dibs.jobs (
   version integer not null default 0,           -- grows with every change that people can see
   rank integer not null default 4,
   held integer not null default 0,
+  submits integer not null default 0,           -- it is handed to a provider: held, it shows as SUBMITTING
   state integer not null default 0,
   attempts integer not null default 0,
   max_attempts integer not null default 3,
   crashes integer not null default 0,
-  finishing integer not null default 0,
+  finishing integer not null default 0,         -- claimed only to be finished: how often, and 1; -1: only to ask the provider
   queue text not null default 'default',
   type text not null,
   unique_key text,
@@ -30,7 +31,8 @@ create table dibs.jobs (
   tags text,
   progress text,
   failures text,
-  row_key text                                  -- of the row that it stands for, in an adopted table named like its type
+  row_key text,                                 -- of the row that it stands for, in an adopted table named like its type
+  part integer                                  -- of a batch: the id of that part's first job
 );
 -- In the order of (queue, rank, run_at), then of the id, with which every index of SQLite ends.
 create index dibs.claim_order on dibs.jobs (queue, rank, run_at) where held = 0;
@@ -43,7 +45,7 @@ create table dibs.history (
   worker integer, token integer, version integer not null, rank integer not null, state integer not null,
   attempts integer not null, max_attempts integer not null, crashes integer not null,
   queue text not null, type text not null, unique_key text,
-  payload text, tags text, progress text, failures text, result text
+  payload text, tags text, progress text, failures text, result text, submits integer not null default 0, part integer
 );
 
 create table dibs.dead (
@@ -52,7 +54,8 @@ create table dibs.dead (
   worker integer, token integer, version integer not null, rank integer not null, state integer not null,
   attempts integer not null, max_attempts integer not null, crashes integer not null,
   queue text not null, type text not null, unique_key text, unique_for real,
-  payload text, tags text, progress text, failures text, hook_error text, row_key text
+  payload text, tags text, progress text, failures text, hook_error text, row_key text,
+  submits integer not null default 0, part integer
 );
 create index dibs.dead_queue on dibs.dead (queue, state);
 
@@ -91,9 +94,46 @@ create table dibs.stats (
   primary key (minute, queue)
 ) without rowid;
 
+-- Batches: jobs that are counted together. A batch has parts of a few hundred jobs, each with counters of its own.
+create table dibs.batches (
+  id integer primary key autoincrement,
+  name text,
+  created_at integer not null,
+  sealed_at integer,                            -- since then jobs come from its own jobs alone
+  finished_at integer,                          -- all of its jobs were final, and its hooks were added
+  hooks text                                    -- the jobs to add then
+);
+create table dibs.parts (
+  id integer primary key,                       -- of its first job
+  batch integer not null, last integer not null,  -- and of its last job
+  total integer not null, successful integer not null default 0, failed integer not null default 0, cancelled integer not null default 0
+);
+create index dibs.parts_of_batch on dibs.parts (batch, id);
+
+-- What was handed to a provider: one row for each submission of a job; the last one counts. A row is there before the provider is asked.
+create table dibs.submissions (
+  job integer not null, round integer not null default 1,
+  type text not null,
+  key text not null,                            -- the same however often it is tried
+  tried integer not null default 0,             -- the provider was asked, and may have accepted
+  begun_at integer not null,
+  task_id text, digest text,                    -- what the provider calls it; and its hash, for an id may be long
+  accepted_at integer,
+  others text,                                  -- further ids that the provider gave for it
+  answer text, answered_at integer,             -- what a callback said
+  outcome text,                                 -- done, rejected, given up, held or cancelled
+  usage text,                                   -- what it was charged for
+  finished_at integer, expires integer,
+  primary key (job, round)
+) without rowid;
+-- The database itself refuses a double.
+create unique index dibs.one_submission on dibs.submissions (type, digest) where digest is not null;
+create index dibs.expired_submissions on dibs.submissions (expires) where expires is not null;
+
 -- For people with a shell: every job there is, in words.
 create view dibs.all_jobs as
-  select id, type, queue, case when held then 'RUNNING' when state = 0 then 'PENDING' when state = 1 then 'RETRY' else 'PROCESSING' end as state,
+  select id, type, queue, case when state = 2 then 'PROCESSING' when held and submits then 'SUBMITTING' when held then 'RUNNING'
+      when state = 0 then 'PENDING' else 'RETRY' end as state,
     9 - rank % 10 as priority, attempts, max_attempts, payload, null as result,
     json_extract(failures, '$[' || (json_array_length(failures) - 1) || '].error') as error, progress, tags,
     unique_key, worker >> 20 as worker, created_at, run_at, claimed_at as started_at, null as finished_at from dibs.jobs

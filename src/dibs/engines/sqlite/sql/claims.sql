@@ -9,9 +9,11 @@ delete from temp.dibs_unsettled;
 insert or replace into temp.dibs_special (id, token, state, days, result, failure, hook_error) values (?, ?, ?, ?, ?, ?, ?);
 -- when leases
 insert into dibs.history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, version, rank, state,
-  attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result)
+  attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result,
+  submits, part)
 select j.id, j.run_at, j.created_at, j.claimed_at, c.now, c.now + coalesce(s.days, :days) * 86400000000, j.worker, j.token, j.version + 1, j.rank, 3,
-  j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.payload, j.tags, j.progress, j.failures, s.result
+  j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.payload, j.tags, j.progress, j.failures, s.result,
+  j.submits, j.part
 from dibs.clock c cross join json_each(:leases) d
 cross join dibs.jobs j on j.id = cast(d.key as integer) and j.token = d.value and j.held = 1
 left join temp.dibs_special s on s.id = j.id and s.token = j.token where coalesce(s.state, 3) = 3;
@@ -24,13 +26,15 @@ where not exists (
   select 1 from dibs.jobs j where j.id = cast(d.key as integer) and j.token = d.value and j.held = 1);
 -- when special
 insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
-  attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error, row_key)
+  attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error, row_key,
+  submits, part)
 select j.id, j.run_at, j.created_at, j.claimed_at, c.now, j.worker, j.token, j.version + 1, j.rank, d.state,
   j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.unique_for, j.payload, j.tags, j.progress,
   case when d.failure is null then j.failures else json_insert(
     case when json_array_length(j.failures) >= 10 then json_remove(j.failures, '$[0]') else coalesce(j.failures, '[]') end,
     '$[' || min(coalesce(json_array_length(j.failures), 0), 9) || ']',
-    json_set(d.failure, '$.started_at', j.claimed_at / 1e6, '$.finished_at', c.now / 1e6)) end, d.hook_error, j.row_key
+    json_set(d.failure, '$.started_at', j.claimed_at / 1e6, '$.finished_at', c.now / 1e6)) end, d.hook_error, j.row_key,
+  j.submits, j.part
 from dibs.clock c cross join temp.dibs_special d
 cross join dibs.jobs j on j.id = d.id and j.token = d.token and j.held = 1 where d.state <> 3;
 -- when leases
@@ -47,7 +51,8 @@ where (type, key, job) in (
 -- when leases
 delete from dibs.jobs where id in (select cast(d.key as integer) from json_each(:leases) d)
   and id not in (select u.id from temp.dibs_unsettled u);
--- 2. Others go back to waiting: 1 retry, 2 snooze, 3 release, 4 finish (to be claimed once more only to be finished).
+-- 2. Others go back to waiting: 1 retry, 2 snooze, 3 release, 4 finish (to be claimed once more only to be finished), 5 to ask
+--    the provider later (claimed for that alone, which is no attempt).
 -- each back
 insert or replace into temp.dibs_back (id, token, way, delay, failure) values (?, ?, ?, ?, ?);
 -- when back
@@ -58,14 +63,15 @@ delete from temp.dibs_back where (id, token) in (select id, token from temp.dibs
 -- when back
 update dibs.jobs set
   held = 0, worker = null, version = version + 1,
-  state = case (select way from temp.dibs_back b where b.id = dibs.jobs.id) when 2 then 0 when 3 then state else 1 end,
+  state = case (select way from temp.dibs_back b where b.id = dibs.jobs.id) when 2 then 0 when 3 then state when 5 then 2 else 1 end,
   attempts = attempts - ((select way from temp.dibs_back b where b.id = dibs.jobs.id) in (2, 3) and finishing = 0),
   finishing = case (select way from temp.dibs_back b where b.id = dibs.jobs.id)
-    when 4 then max(finishing, 1) when 3 then max(finishing - 1, 0) else finishing end,
+    when 5 then -1 when 4 then max(finishing, 1) when 3 then finishing - (finishing > 0) else max(finishing, 0) end,
   run_at = case when exists (select 1 from temp.dibs_back b where b.id = dibs.jobs.id and b.way = 3 and b.delay = 0) then run_at
     else (select now from dibs.clock) + cast((select delay from temp.dibs_back b where b.id = dibs.jobs.id) * 1000000 as integer) end,
   rank = case (select way from temp.dibs_back b where b.id = dibs.jobs.id)
     when 3 then rank
+    when 5 then rank % 10
     when 4 then rank % 10 + 10
     when 2 then rank % 10 + 10 * (attempts - 1 >= max_attempts - 1)
     else rank % 10 + 10 * (attempts >= max_attempts - 1) end,

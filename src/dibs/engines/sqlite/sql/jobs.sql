@@ -1,23 +1,23 @@
 -- Adding jobs, looking them up, cancelling and retrying them. Columns of a job: see operations/rows.py.
 
 -- name: add
-insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, payload, tags)
-select :queue, :rank, :type, max(coalesce(:run_at, c.now + cast(:delay * 1000000 as integer)), c.now), c.now, :max_attempts, :payload, :tags
+insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, payload, tags, submits)
+select :queue, :rank, :type, max(coalesce(:run_at, c.now + cast(:delay * 1000000 as integer)), c.now), c.now, :max_attempts, :payload, :tags, :submits
 from dibs.clock c;
 select id, created_at, run_at, null from dibs.jobs where id = last_insert_rowid();
 
 -- name: add_each
-insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, payload, tags)
+insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, payload, tags, submits)
 select json_extract(w.value, '$[0]'), json_extract(w.value, '$[1]'), json_extract(w.value, '$[2]'),
   max(coalesce(json_extract(w.value, '$[3]'), c.now + cast(json_extract(w.value, '$[4]') * 1000000 as integer)), c.now), c.now,
-  json_extract(w.value, '$[5]'), json_extract(w.value, '$[6]'), json_extract(w.value, '$[7]')
+  json_extract(w.value, '$[5]'), json_extract(w.value, '$[6]'), json_extract(w.value, '$[7]'), json_extract(w.value, '$[8]')
 from dibs.clock c cross join json_each(:jobs) w;
 select id, created_at, run_at from dibs.jobs where id > last_insert_rowid() - :count and id <= last_insert_rowid() order by id;
 
 -- name: add_many
 -- Safe as a range: SQLite has one writer, so the ids of one insert have no gaps.
-insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, tags, payload)
-select :queue, :rank, :type, max(coalesce(:run_at, c.now + cast(:delay * 1000000 as integer)), c.now), c.now, :max_attempts, :tags, p.value
+insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, tags, submits, payload)
+select :queue, :rank, :type, max(coalesce(:run_at, c.now + cast(:delay * 1000000 as integer)), c.now), c.now, :max_attempts, :tags, :submits, p.value
 from dibs.clock c cross join json_each(:payloads) p;
 select id from dibs.jobs where id > last_insert_rowid() - :count and id <= last_insert_rowid();
 
@@ -29,26 +29,26 @@ select id from dibs.jobs where id > last_insert_rowid() - :count and id <= last_
 
 -- name: add_keyed
 delete from dibs.unique_keys
-where (type, key) in (select json_extract(value, '$[2]'), json_extract(value, '$[8]') from json_each(:jobs))
+where (type, key) in (select json_extract(value, '$[2]'), json_extract(value, '$[9]') from json_each(:jobs))
   and until <= (select now from dibs.clock);
-insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, payload, tags, unique_key, unique_for)
+insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, payload, tags, submits, unique_key, unique_for)
 select json_extract(w.value, '$[0]'), json_extract(w.value, '$[1]'), json_extract(w.value, '$[2]'),
   max(coalesce(json_extract(w.value, '$[3]'), c.now + cast(json_extract(w.value, '$[4]') * 1000000 as integer)), c.now), c.now,
   json_extract(w.value, '$[5]'), json_extract(w.value, '$[6]'), json_extract(w.value, '$[7]'), json_extract(w.value, '$[8]'),
-  json_extract(w.value, '$[9]')
+  json_extract(w.value, '$[9]'), json_extract(w.value, '$[10]')
 from dibs.clock c cross join json_each(:jobs) w
-where w.key in (select min(f.key) from json_each(:jobs) f group by json_extract(f.value, '$[2]'), json_extract(f.value, '$[8]'))
-  and not exists (select 1 from dibs.unique_keys k where k.type = json_extract(w.value, '$[2]') and k.key = json_extract(w.value, '$[8]'));
+where w.key in (select min(f.key) from json_each(:jobs) f group by json_extract(f.value, '$[2]'), json_extract(f.value, '$[9]'))
+  and not exists (select 1 from dibs.unique_keys k where k.type = json_extract(w.value, '$[2]') and k.key = json_extract(w.value, '$[9]'));
 -- The rows just added are the last changes() ones: SQLite has one writer.
 insert into dibs.unique_keys (type, key, job)
 select type, unique_key, id from dibs.jobs where id > last_insert_rowid() - changes() and id <= last_insert_rowid();
 -- With no change last_insert_rowid() is somebody else's.
 select w.key + 1, k.job,
   j.id is not null
-    and w.key in (select min(f.key) from json_each(:jobs) f group by json_extract(f.value, '$[2]'), json_extract(f.value, '$[8]')),
+    and w.key in (select min(f.key) from json_each(:jobs) f group by json_extract(f.value, '$[2]'), json_extract(f.value, '$[9]')),
   j.created_at, j.run_at
 from json_each(:jobs) w
-cross join dibs.unique_keys k on k.type = json_extract(w.value, '$[2]') and k.key = json_extract(w.value, '$[8]')
+cross join dibs.unique_keys k on k.type = json_extract(w.value, '$[2]') and k.key = json_extract(w.value, '$[9]')
 left join dibs.jobs j on j.id = k.job and changes() > 0 and j.id > last_insert_rowid() - changes()
 order by w.key;
 
@@ -65,7 +65,7 @@ select fingerprint, job from dibs.requests where key = :key;
 update dibs.requests set job = :id where key = :key;
 
 -- name: get
-select j.id, j.type, j.queue, j.payload, case when j.held then 6 else j.state end, j.rank, j.attempts, j.max_attempts, null, j.failures,
+select j.id, j.type, j.queue, j.payload, case when not j.held or j.state = 2 then j.state when j.submits then 7 else 6 end, j.rank, j.attempts, j.max_attempts, null, j.failures,
   j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, null, j.version
 from json_each(:ids) i cross join dibs.jobs j on j.id = i.value left join dibs.worker_names n on n.id = j.worker >> 20
 union all
@@ -85,12 +85,12 @@ select max(
   coalesce((select id from dibs.history where :history and id < :before order by id desc limit 1 offset :reach - 1), 0));
 
 -- name: page
-select * from (select j.id, j.type, j.queue, j.payload, case when j.held then 6 else j.state end, j.rank, j.attempts, j.max_attempts, null,
+select * from (select j.id, j.type, j.queue, j.payload, case when not j.held or j.state = 2 then j.state when j.submits then 7 else 6 end, j.rank, j.attempts, j.max_attempts, null,
     j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
     j.claimed_at, null, j.version
   from dibs.jobs j
   where :live and j.id < :before and j.id >= :floor
-    and (:state is null or case when j.held then 6 else j.state end = :state)
+    and (:state is null or case when not j.held or j.state = 2 then j.state when j.submits then 7 else 6 end = :state)
     and (:type is null or j.type = :type) and (:queue is null or j.queue = :queue)
     and (:tag is null or exists (select 1 from json_each(j.tags) t where t.value = :tag))
   order by j.id desc limit :limit)
@@ -118,7 +118,7 @@ order by 1 desc limit :limit;
 -- Of those that a person could cancel or retry.
 select count(*) from (
   select * from (select 1 from dibs.jobs j
-    where (:state is null or case when j.held then 6 else j.state end = :state)
+    where (:state is null or case when not j.held or j.state = 2 then j.state when j.submits then 7 else 6 end = :state)
       and (:type is null or j.type = :type) and (:queue is null or j.queue = :queue)
       and (:tag is null or exists (select 1 from json_each(j.tags) t where t.value = :tag)) limit :most)
   union all
@@ -130,22 +130,26 @@ select count(*) from (
 -- name: cancel
 -- From any state that is not final; the token moves on, so that the owner's write-back is refused.
 -- The job of an adopted row is marked, and becomes CANCELLED by whoever knows that table: its row says so in the same moment.
+-- So is one that a provider works on, by whoever can tell the provider.
 delete from temp.dibs_listed;
 insert into temp.dibs_listed (id, type, unique_key, unique_for)
-select j.id, j.type, j.unique_key, j.unique_for from json_each(:ids) i cross join dibs.jobs j on j.id = i.value where true
+select j.id, j.type, case when j.row_key is null and j.finishing >= 0 then j.unique_key end, j.unique_for
+from json_each(:ids) i cross join dibs.jobs j on j.id = i.value where true
 on conflict do nothing;
 insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
-  attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, row_key)
+  attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, row_key,
+  submits, part)
 select j.id, j.run_at, j.created_at, j.claimed_at, c.now, j.worker, ((coalesce(j.token, 0) >> 20) + 1) << 20 | (random() & 1048575), j.version + 1, j.rank, 5,
-  j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.unique_for, j.payload, j.tags, j.progress, j.failures, j.row_key
-from dibs.clock c cross join temp.dibs_listed l cross join dibs.jobs j on j.id = l.id where j.row_key is null;
+  j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.unique_for, j.payload, j.tags, j.progress, j.failures, j.row_key,
+  j.submits, j.part
+from dibs.clock c cross join temp.dibs_listed l cross join dibs.jobs j on j.id = l.id where j.row_key is null and j.finishing >= 0;
 delete from dibs.unique_keys where (type, key, job) in (
   select type, unique_key, id from temp.dibs_listed where unique_key is not null and unique_for is null);
 update dibs.unique_keys set until = (select now from dibs.clock) + (select unique_for from temp.dibs_listed l where l.id = job) * 1000000
 where (type, key, job) in (select type, unique_key, id from temp.dibs_listed where unique_key is not null and unique_for is not null);
-delete from dibs.jobs where id in (select id from temp.dibs_listed) and row_key is null;
+delete from dibs.jobs where id in (select id from temp.dibs_listed) and row_key is null and finishing >= 0;
 update dibs.jobs set held = 0, worker = null, token = ((coalesce(token, 0) >> 20) + 1) << 20 | (random() & 1048575), version = version + 1,
-  state = 1, finishing = 100, run_at = (select now from dibs.clock), rank = rank % 10 + 10
+  state = case state when 2 then 2 else 1 end, finishing = 100, run_at = (select now from dibs.clock), rank = rank % 10 + 10
 where id in (select id from temp.dibs_listed);
 select id, true from temp.dibs_listed;
 
@@ -171,10 +175,11 @@ update temp.dibs_listed set number = 0 where id in (
   select d.id from temp.dibs_listed l cross join dibs.dead d on d.id = l.id and d.row_key is not null
   where exists (select 1 from dibs.jobs j where j.type = d.type and j.row_key = d.row_key)
     or exists (select 1 from temp.dibs_listed o cross join dibs.dead x on x.id = o.id where x.type = d.type and x.row_key = d.row_key and x.id > d.id));
-insert into dibs.jobs (id, run_at, created_at, token, version, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures, row_key)
+insert into dibs.jobs (id, run_at, created_at, token, version, rank, attempts, max_attempts, queue, type, unique_key, unique_for, payload, tags, failures, row_key,
+  submits, part)
 select d.id, c.now, d.created_at, ((coalesce(d.token, 0) >> 20) + 1) << 20, d.version + 1,
   case when d.row_key is null then d.rank % 10 else 0 end + 10 * (d.max_attempts = 1), 0, d.max_attempts, d.queue,
-  d.type, d.unique_key, d.unique_for, d.payload, d.tags, d.failures, d.row_key
+  d.type, d.unique_key, d.unique_for, d.payload, d.tags, d.failures, d.row_key, d.submits, d.part
 from dibs.clock c cross join temp.dibs_listed l cross join dibs.dead d on d.id = l.id where l.number = 1;
 delete from dibs.dead where id in (select id from temp.dibs_listed where number = 1);
 select l.id, l.number, coalesce((select k.job from dibs.unique_keys k where k.type = l.type and k.key = l.unique_key),
@@ -190,7 +195,7 @@ order by id limit :limit;
 
 -- name: matching_live
 select id from dibs.jobs
-where id > :after and (:state is null or case when held then 6 else state end = :state)
+where id > :after and (:state is null or case when not held or state = 2 then state when submits then 7 else 6 end = :state)
   and (:type is null or type = :type) and (:queue is null or queue = :queue)
   and (:tag is null or exists (select 1 from json_each(tags) t where t.value = :tag))
 order by id limit :limit;

@@ -1,7 +1,7 @@
 -- What people watch: the state of jobs by their ids, and jobs that are new.
 
 -- name: states
-select j.id, j.version, case when j.held then 6 else j.state end, j.attempts,
+select j.id, j.version, case when not j.held or j.state = 2 then j.state when j.submits then 7 else 6 end, j.attempts,
   json_extract(j.failures, '$[' || (json_array_length(j.failures) - 1) || '].error'), j.progress, j.queue, j.type
 from json_each(:ids) i cross join dibs.jobs j on j.id = i.value
 union all

@@ -67,7 +67,7 @@ delete from temp.dibs_picked;
 insert into temp.dibs_picked (place, id)
 select j.id, w.id from temp.dibs_listed w cross join dibs.jobs j on j.held = 1 and j.worker >> 20 = w.id;
 update dibs.jobs set
-  held = 0, worker = null, version = version + 1, token = ((token >> 20) + 1) << 20 | (random() & 1048575), state = 1, crashes = crashes + 1,
+  held = 0, worker = null, version = version + 1, token = ((token >> 20) + 1) << 20 | (random() & 1048575), state = case state when 2 then 2 else 1 end, crashes = crashes + 1,
   finishing = case when finishing = 0 and attempts >= max_attempts then 1 else finishing end,
   rank = rank % 10 + 20,
   run_at = (select now from dibs.clock) + abs(random() % 1000000) + case when finishing > 0 then min(1 << finishing, 300) else 0 end * 1000000,
@@ -89,7 +89,7 @@ insert into temp.dibs_listed (id, worker)
 select j.id, n.name from dibs.jobs j left join dibs.worker_names n on n.id = j.worker >> 20
 where j.held = 1 and j.worker >> 20 not in (select id from dibs.workers);
 update dibs.jobs set
-  held = 0, worker = null, version = version + 1, token = ((token >> 20) + 1) << 20 | (random() & 1048575), state = 1, crashes = crashes + 1,
+  held = 0, worker = null, version = version + 1, token = ((token >> 20) + 1) << 20 | (random() & 1048575), state = case state when 2 then 2 else 1 end, crashes = crashes + 1,
   finishing = case when finishing = 0 and attempts >= max_attempts then 1 else finishing end,
   rank = rank % 10 + 20, run_at = (select now from dibs.clock),
   failures = json_insert(
