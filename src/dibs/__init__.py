@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dibs.context import CurrentJob, current_job
     from dibs.errors import DibsError
     from dibs.job import Job, JobState
+    from dibs.provider import Rejected, Waiting
     from dibs.retry import Permanent, RetryAfter, exponential
     from dibs.task import AlreadyDone as Done
     from dibs.worker.drain import DrainReport
@@ -27,8 +28,10 @@ __all__ = [
     "Job",
     "JobState",
     "Permanent",
+    "Rejected",
     "RetryAfter",
     "Task",
+    "Waiting",
     "current_job",
     "exponential",
 ]
@@ -44,8 +47,10 @@ _PLACES = {
     "Job": "dibs.job:Job",
     "JobState": "dibs.job:JobState",
     "Permanent": "dibs.retry:Permanent",
+    "Rejected": "dibs.provider:Rejected",
     "RetryAfter": "dibs.retry:RetryAfter",
     "Task": "dibs.calls:Task",
+    "Waiting": "dibs.provider:Waiting",
     "current_job": "dibs.context:current_job",
     "exponential": "dibs.retry:exponential",
 }

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from dibs.calls import Call, Task, new_jobs
 from dibs.config import Settings, database_url
@@ -35,6 +35,7 @@ SIGNING = "subscriptions"  # the name of the key
 
 # What is said of a task, and not again for a single job.
 DECLARED = {"name", "retry", "retry_on", "timeout", "process", "keep", "on_failure", "reconcile", "aliases"}
+DECLARED |= {"poll_every", "give_up_after", "after_crash"}  # of a provider's
 
 
 class Declare(Protocol):
@@ -118,6 +119,46 @@ class Dibs(Workplace):
 
         return self._declare(command, Command, **{"name": NAME, **options, "process": True})
 
+    def provider_task(
+        self,
+        kind: type | None = None,
+        /,
+        *,
+        poll_every: float = 30,
+        give_up_after: float = 86400,
+        after_crash: Literal["resubmit", "hold"] | None = None,
+        timeout: float | None = 60,
+        **options: Any,
+    ) -> Any:
+        """Declare a class that hands its work to a provider who charges for it: once for each job, whatever dies when.
+
+        `submit` returns the provider's task id; `reconcile` tells whether the provider has accepted a submit that did
+        not return; `poll` (or `poll_many`, or a callback) tells what became of it; `cancel` if wanted. Without
+        `reconcile` say `after_crash`. `timeout` is for each call of the provider; other options are those of a task.
+
+        >>> from dibs import Done
+        >>> app = Dibs("sqlite:///shop.db")
+        >>> @app.provider_task(queue="llm", poll_every=0.01, after_crash="resubmit")
+        ... class Summarise:
+        ...     async def submit(self, text: str, key: str) -> str:
+        ...         return f"task-{key}"  # ask the provider, and say the key to it
+        ...     async def poll(self, task_id: str) -> Done:
+        ...         return Done("short", usage={"tokens": 12})
+        >>> job = Summarise.enqueue(text="a long text")
+        >>> print(app.drain())  # doctest: +ELLIPSIS
+        claimed 2 of 2 jobs in ... s: 1 successful, 1 processing
+        >>> job.refresh().result, job.refresh().usage
+        ('short', {'tokens': 12})
+        """
+        from dibs.provider import ProviderTask
+
+        own = {"poll_every": poll_every, "give_up_after": give_up_after, "after_crash": after_crash, "timeout": timeout}
+
+        def declare(kind: type) -> Task[Any, Any]:
+            return self._declare(kind, ProviderTask, **own, **options)
+
+        return declare if kind is None else declare(kind)
+
     def adopt(
         self,
         table: str,
@@ -189,7 +230,7 @@ class Dibs(Workplace):
         self.tasks |= dict.fromkeys((declared.name, *declared.aliases), declared)
 
     def _declare(
-        self, function: Callable[..., Any], kind: type[Declared] = Declared, /, **options: Any
+        self, function: Callable[..., Any], kind: Callable[..., Declared] = Declared, /, **options: Any
     ) -> Task[Any, Any]:
         own = {option: options.pop(option) for option in DECLARED & options.keys()}
         declared = kind(function, options=Options().but(**options), max_payload=self.settings.max_payload, **own)

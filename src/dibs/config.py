@@ -33,6 +33,7 @@ class Settings:
     max_payload: int = MAX_BYTES  # bytes of JSON
     mask: Sequence[str] = ("password", "passwd", "secret", "authorization", "api_key")  # fields that nobody is shown
     deadline: float = 30.0  # seconds that an operation may take, its repetitions included
+    public_url: str | None = None  # under which providers reach the server, for callbacks
     schema: str = "dibs"  # on PostgreSQL
     listen_url: str | None = None  # past the pooler, for LISTEN
     sqlite: Any = None  # another module than the standard library's sqlite3

@@ -37,7 +37,9 @@ class CurrentJob:
         "_tell",
         "attempt",
         "began",
+        "callback_url",
         "cancelled",
+        "key",
         "lease",
         "max_attempts",
         "queue",
@@ -60,6 +62,8 @@ class CurrentJob:
         self.result: Any = None
         self.cancelled = False
         self.began = self.settled = False  # its own transaction
+        self.key: str | None = None  # of a job that is handed to a provider: the same however often it is tried
+        self.callback_url: str | None = None  # where its provider may say what became of it
 
     @property
     def id(self) -> JobId:

@@ -158,6 +158,8 @@ class Job:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     created: bool = True
+    provider_task_id: str | None = None  # of a job that was handed to a provider: what the provider calls it
+    usage: Any = None  # and what it was charged for
     version: int = 0  # grows with every change
     failures: tuple[dict[str, Any], ...] = field(default=(), repr=False)
     app: Any = field(default=None, repr=False, compare=False)  # whose job it is; the methods below ask it

@@ -6,6 +6,8 @@ PENDING --claim--> RUNNING --Successful--> SUCCESSFUL
                       |----- Snoozed ----> PENDING, attempt not used
                       '----- Released ----> as it was before the claim, attempt not used
 Recovery (the owner died): RETRY as a suspect; when the attempts are used up: finishing.
+A job that is handed to a provider shows as SUBMITTING while it is held. Accepted, it is PROCESSING and nobody's; it is
+claimed again only to ask what became of it, which is no attempt: Polled ----> PROCESSING, else as above.
 CANCELLED from any state that is not final. A person retries FAILED or CANCELLED: PENDING.
 """
 
@@ -59,13 +61,14 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
-    """Its own transaction has settled it already, together with its effects."""
+class Polled:
+    """The provider works on it still, or could not be asked (`failure`): ask again later."""
 
-    state: JobState = JobState.SUCCESSFUL
+    delay: float
+    failure: bytes | None = None
 
 
-Outcome: TypeAlias = Successful | Errored | Snoozed | Released | Finished
+Outcome: TypeAlias = Successful | Errored | Snoozed | Released | Finished | Polled
 """What an attempt comes to, to be settled by the worker."""
 
 
@@ -76,6 +79,8 @@ class Way(IntEnum):
     SNOOZE = 2
     RELEASE = 3
     FINISH = 4
+    POLL = 5  # the provider works on it: ask later
+    SUBMITTED = 6  # likewise, since just now; no statement is told so
 
 
 class Done(NamedTuple):
@@ -100,6 +105,13 @@ Change: TypeAlias = Done | Back
 SUCCESS = Done(JobState.SUCCESSFUL)  # what most jobs come to
 
 
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """It was settled already, to this, in a transaction of its own together with its effects."""
+
+    change: Change
+
+
 def after(job: Claimed, outcome: Outcome, policy: Policy, *, has_hook: bool = False) -> Change:
     """What becomes of a claimed job."""
     if isinstance(outcome, Successful):
@@ -109,11 +121,14 @@ def after(job: Claimed, outcome: Outcome, policy: Policy, *, has_hook: bool = Fa
             return Back(Way.SNOOZE, bounded(delay))
         case Released():
             return Back(Way.RELEASE)
+        case Polled(delay, failure):
+            return Back(Way.POLL, bounded(delay), failure)
         case Finished(hook_error, failure):
             return Done(JobState.FAILED, failure=failure, hook_error=hook_error)
         case Errored(failure, permanent, delay):
-            if job.finishing:  # the hook's error: what the job itself died of stays what is told of it
-                return Back(Way.FINISH, bounded(policy(job.finishing - 1)))
+            if job.finishing > 0:  # the hook's error: what the job itself died of stays what is told of it
+                tries = job.finishing - (CANCELLING if job.finishing >= CANCELLING else 1)
+                return Back(Way.FINISH, bounded(policy(tries)))
             if not permanent and job.attempts < job.max_attempts:
                 return Back(Way.RETRY, bounded(policy(job.attempts) if delay is None else delay), failure)
             return Back(Way.FINISH, 0.0, failure) if has_hook else Done(JobState.FAILED, failure=failure)

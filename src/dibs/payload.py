@@ -6,7 +6,7 @@ Both engines must store the same: no NaN, no NUL, no lone surrogates, no keys bu
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from copy import copy
 from math import isfinite
 from typing import Any, get_type_hints
@@ -116,11 +116,13 @@ def _check_text(text: str, place: str) -> None:
 class Signature:
     """The arguments of a task, as a type that JSON is checked against."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, without: Collection[str] = ()) -> None:
         self.function = function
         hints = get_type_hints(function, include_extras=True)
         fields: list[Any] = []
         for parameter in inspect.signature(function).parameters.values():
+            if parameter.name in without:
+                continue
             if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise InvalidPayload(
                     f"{function.__qualname__}: a task takes arguments by name, so {parameter} is not possible."

@@ -96,7 +96,7 @@ def default_name(function: Callable[..., Any]) -> str:
     return f"{module}.{function.__qualname__}"
 
 
-def new_job(type: str, payload: bytes, options: Options) -> NewJob:
+def new_job(type: str, payload: bytes, options: Options, *, submits: bool = False) -> NewJob:
     """A job of a task by its name, with a payload that was encoded already."""
     return NewJob(
         type=type,
@@ -109,14 +109,20 @@ def new_job(type: str, payload: bytes, options: Options) -> NewJob:
         tags=encode(list(options.tags), what="tags") if options.tags else None,
         unique_key=options.unique_key,
         unique_for=options.unique_for,
+        submits=submits,
     )
 
 
 class AlreadyDone:
-    """The answer of a `reconcile` hook: the work was in fact done, and this is its result. Public as `dibs.Done`."""
+    """The answer of a `reconcile` hook, or of a provider: the work is done, this is its result, and that is what it was
+    charged for. Public as `dibs.Done`.
 
-    def __init__(self, result: Any = None) -> None:
-        self.result = result
+    >>> AlreadyDone("a summary", usage={"tokens": 812}).usage
+    {'tokens': 812}
+    """
+
+    def __init__(self, result: Any = None, *, usage: Any = None) -> None:
+        self.result, self.usage = result, usage
 
 
 class Declared:
@@ -162,6 +168,11 @@ class Declared:
         """Where another process finds it: a module, and a name in that."""
         return self.function.__module__, self.function.__qualname__
 
+    @property
+    def submits(self) -> bool:
+        """Its jobs are handed to a provider."""
+        return False
+
     def row_key(self, job: Claimed) -> Sequence[Any] | None:
         """What names the row that a job stands for, if it stands for one."""
         return None
@@ -177,7 +188,7 @@ class Declared:
     def new_job(self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         """A call as a job, checked."""
         arguments = self._bind(args, kwargs) if args else kwargs
-        return new_job(self.name, self.signature.dump(arguments, self.max_payload), options)
+        return new_job(self.name, self.signature.dump(arguments, self.max_payload), options, submits=self.submits)
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         try:

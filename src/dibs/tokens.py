@@ -1,5 +1,5 @@
 """Tokens: who may ask a server for what. Access tokens are random, and only their hash is stored; tokens to watch one
-job are signed, expire by themselves, and are stored nowhere."""
+job are signed, expire by themselves, and are stored nowhere; so are the addresses at which providers call back."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from dibs.job import BIGGEST, checked_number
 SCOPES = ("read", "enqueue", "work", "operate")
 LONGEST = 86400 * 366  # seconds that a signed token may be good for
 PREFIX, WATCH = "dibs_", "dibsw_"
+CALLBACK = "dibsc_"
+CALLBACKS = "callbacks"  # the name of the key that signs them
+CALLED = re.compile(r"dibsc_([0-9]{1,19})_([0-9]{1,9})_([A-Za-z0-9_-]{43})")
 SIGNED = re.compile(r"dibsw_([0-9]{1,19})_([0-9]{1,12})_([A-Za-z0-9_-]{43})")
 
 
@@ -102,6 +105,25 @@ def watched(token: str, key: bytes, now: float) -> int | None:
         return None
     genuine = hmac.compare_digest(_signature(f"{WATCH}{found[1]}_{found[2]}", key), found[3])
     return int(found[1]) if genuine and int(found[2]) > now else None
+
+
+def callback_token(job: int, round: int, key: bytes) -> str:
+    """The address at which a provider may say what became of one submission, once.
+
+    >>> called(callback_token(7, 1, b"key"), b"key"), called(callback_token(7, 1, b"key"), b"another")
+    ((7, 1), None)
+    """
+    said = f"{CALLBACK}{job}_{round}"
+    return f"{said}_{_signature(said, key)}"
+
+
+def called(token: str, key: bytes) -> tuple[int, int] | None:
+    """The job and the submission that such an address is for; None if it is not ours."""
+    found = CALLED.fullmatch(token)
+    if found is None or int(found[1]) > BIGGEST:
+        return None
+    genuine = hmac.compare_digest(_signature(f"{CALLBACK}{found[1]}_{found[2]}", key), found[3])
+    return (int(found[1]), int(found[2])) if genuine else None
 
 
 def _signature(said: str, key: bytes) -> str:

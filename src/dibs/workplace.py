@@ -237,6 +237,7 @@ class Workplace:
                 deadline=None if deadline is None else checked_number("deadline", deadline, 0.001, 86400, whole=False),
                 queues=None if queues is None else checked_queues(queues),
                 middleware=self._middleware,
+                public_url=self.settings.public_url or "",
                 sources=await self.sources(),
             )
             return await drain.run()

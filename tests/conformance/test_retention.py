@@ -184,5 +184,5 @@ def test_the_keys_of_requests_go_after_a_day(actors: Actors) -> None:
         actors.engine.run(jobs.add_once(key, "said", NewJob("task")))
     day = "interval '25 hours'" if actors.engine.name == "postgres" else f"{25 * 3600 * 1_000_000}"
     actors.sql(f"update dibs.requests set at = at - {day} where key = 'old'")
-    assert actors.engine.run(retention.old_requests()) is False
+    assert actors.engine.run(retention.old_ones()) is False
     assert actors.sql("select key from dibs.requests") == [("new",)]

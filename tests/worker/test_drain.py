@@ -84,6 +84,7 @@ def test_a_drain_says_what_it_did(app: Dibs) -> None:
         "successful": 5,
         "retried": 0,
         "failed": 0,
+        "processing": 0,
         "released": 0,
         "refused": 0,
         "seconds": report.seconds,

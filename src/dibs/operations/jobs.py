@@ -11,8 +11,8 @@ from typing import Any
 
 from dibs.errors import Conflict, InvalidOption, JobNotFound, LeaseLost, NotRetryable, UniqueKeyHeld
 from dibs.job import BIGGEST, FINAL, Job, JobId, JobState, Lease, NewJob, checked_name, checked_number
-from dibs.operations.operation import Conversation, Documents, Operation, Row, Statement, Table, operation
-from dibs.operations.rows import job_from_row, moment
+from dibs.operations.operation import Conversation, Documents, Operation, Row, Rows, Statement, Table, operation
+from dibs.operations.rows import job_from_row, moment, receipt_from_row
 from dibs.payload import decode
 
 CHUNK_ROWS, CHUNK_BYTES = 5000, 1_000_000
@@ -212,7 +212,16 @@ def get(job_id: JobId | int) -> Conversation[Job]:
     rows = yield Statement("get", ids=[job_id])
     if not rows:
         raise JobNotFound(job_id)
-    return job_from_row(rows[0])
+    (job,) = yield from _jobs(rows)
+    return job
+
+
+def _jobs(rows: Rows) -> Conversation[list[Job]]:
+    """As people see them; of those that were handed to a provider, what it calls them and what it charged."""
+    submitted = [row[0] for row in rows if row[19]]
+    receipts = [receipt_from_row(row) for row in (yield Statement("receipts", ids=submitted))] if submitted else []
+    found = {receipt.job: receipt for receipt in receipts}
+    return [job_from_row(row, found.get(row[0])) for row in rows]
 
 
 @operation(reads=True)
@@ -231,7 +240,7 @@ def page(wanted: Filter, *, limit: int = 50, before: int | None = None) -> Conve
     floor = rows[0][0]
     rows = yield Statement("page", floor=floor, limit=limit, **where, **wanted.values())
     cursor = rows[-1][0] if len(rows) == limit else floor or None
-    return Page([job_from_row(row) for row in rows], cursor)
+    return Page((yield from _jobs(rows)), cursor)
 
 
 @operation(reads=True)

@@ -64,7 +64,8 @@ def lapsed() -> Conversation[int]:
 
 
 @operation()
-def old_requests() -> Conversation[bool]:
-    """Drop the keys of requests that are a day old; whether there may be more."""
-    rows = yield Statement("prune_requests", limit=STEP)
-    return bool(rows[0][0] == STEP)
+def old_ones() -> Conversation[bool]:
+    """Drop the keys of requests that are a day old, and submissions past their time; whether there may be more."""
+    requests = yield Statement("prune_requests", limit=STEP)
+    submissions = yield Statement("prune_submissions", limit=STEP)
+    return STEP in (requests[0][0], submissions[0][0])

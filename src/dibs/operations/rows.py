@@ -25,8 +25,8 @@ def moment(value: Any) -> datetime | None:
 
 
 # id, type, queue, payload, state, rank, attempts, max_attempts, result, failures, progress, tags, unique_key, worker,
-# created_at, run_at, started_at, finished_at, version
-def job_from_row(row: Row) -> Job:
+# created_at, run_at, started_at, finished_at, version, submits
+def job_from_row(row: Row, receipt: Receipt | None = None) -> Job:
     """A snapshot for people."""
     failures = decode(row[9]) or ()
     state = STATES[row[4]]
@@ -51,7 +51,24 @@ def job_from_row(row: Row) -> Job:
         started_at=moment(row[16]),
         finished_at=moment(row[17]),
         version=row[18],
+        provider_task_id=receipt.task_id if receipt else None,
+        usage=receipt.usage if receipt else None,
     )
+
+
+class Receipt(NamedTuple):
+    """What people see of a job's submissions. `usage`: what it was charged for; of several submissions, a list."""
+
+    job: int
+    task_id: str | None
+    usage: Any
+
+
+# job, task_id, usage of each
+def receipt_from_row(row: Row) -> Receipt:
+    """What the provider calls a job, and what it charged."""
+    usages = decode(row[2]) or []
+    return Receipt(row[0], row[1], usages if len(usages) > 1 else usages[0] if usages else None)
 
 
 FIELDS = len(Claimed._fields)

@@ -16,7 +16,7 @@ from typing import Any
 from dibs.context import CurrentJob
 from dibs.engines.engine import Engine
 from dibs.job import Claimed, Lease, WorkerId
-from dibs.lifecycle import Back, Change, Committed, Done, Outcome, Released, Way, after
+from dibs.lifecycle import Back, Change, Committed, Outcome, Released, Way, after
 from dibs.operations import adopted, claims, queues, workers
 from dibs.operations.adopted import Source
 from dibs.operations.claims import Settle, Turn
@@ -58,6 +58,7 @@ class DrainReport:
     successful: int = 0
     retried: int = 0
     failed: int = 0
+    processing: int = 0
     released: int = 0
     refused: int = 0
     seconds: float = 0.0
@@ -65,7 +66,7 @@ class DrainReport:
     def __str__(self) -> str:
         parts = [
             f"{getattr(self, name)} {name}"
-            for name in ("successful", "retried", "failed", "released", "refused", "recovered")
+            for name in ("successful", "processing", "retried", "failed", "released", "refused", "recovered")
         ]
         said = [part for part in parts if not part.startswith("0 ")]
         of = max(self.available, self.claimed)
@@ -91,6 +92,7 @@ class Drain:
     queues: Sequence[str] | None = None
     on_settled: Callable[[Claimed, Change], None] | None = None
     middleware: Sequence[Middleware] = ()
+    public_url: str = ""
     log: JobLog = field(default_factory=JobLog)
     report: DrainReport = field(default_factory=DrainReport)
     name: str = field(default_factory=new_name)
@@ -144,6 +146,7 @@ class Drain:
             self.progress.tell,
             self.middleware,
             sources={source.name: source for source in self.sources},
+            public_url=self.public_url,
         )
         progress = self.loop.create_task(self.progress.run(), name="progress")
         self.heart.start()
@@ -246,7 +249,7 @@ class Drain:
             del self.running[each.current.lease]
             outcome = Released() if each.future.cancelled() else each.future.result()
             if isinstance(outcome, Committed):
-                change: Change = Done(outcome.state)
+                change = outcome.change
                 self.lane.note([each.job.id])
                 self._tally(each.job, change)
             else:

@@ -40,7 +40,7 @@ class Housekeeping:
         await self.engine.arun(retention.partitions())
         await self.engine.arun(retention.lapsed())
         for _ in range(STEPS):
-            if not await self.engine.arun(retention.old_requests()):
+            if not await self.engine.arun(retention.old_ones()):
                 break
         for _ in range(STEPS):
             old = await self.engine.arun(retention.expired_history())

@@ -36,10 +36,16 @@ def said(change: Change, seconds: float) -> tuple[int, str]:
     match change:
         case Done(state=JobState.SUCCESSFUL):
             return logging.INFO, f"completed in {seconds:.1f}s"
+        case Done(state=JobState.CANCELLED):
+            return logging.INFO, f"cancelled after {seconds:.1f}s"
         case Done(failure=failure):
             return logging.ERROR, f"failed for good after {seconds:.1f}s{_why(failure)}"
         case Back(way=Way.RELEASE):
             return logging.INFO, f"was handed back after {seconds:.1f}s"
+        case Back(way=Way.SUBMITTED):
+            return logging.INFO, f"accepted by its provider after {seconds:.1f}s"
+        case Back(way=Way.POLL, delay=delay):
+            return logging.INFO, f"is with its provider still, asked again in {delay:.1f}s"
         case Back(way=Way.SNOOZE, delay=delay):
             return logging.INFO, f"was snoozed after {seconds:.1f}s, for {delay:.1f}s"
         case Back(way=Way.FINISH, failure=None, delay=delay):

@@ -38,9 +38,11 @@ from dibs.operations.adopted import Source
 from dibs.operations.claims import Settle, Turn
 from dibs.operations.operation import Operation
 from dibs.payload import decode, encode
+from dibs.provider import ProviderTask
 from dibs.retry import Permanent, RetryAfter, bounded, exponential
 from dibs.task import AlreadyDone, Declared
 from dibs.worker.processes import Processes
+from dibs.worker.provider import Providers
 from dibs.worker.threads import DaemonThreads
 from dibs.worker.transaction import JobTransaction
 
@@ -67,16 +69,24 @@ class Runner:
     processes: Processes = field(default_factory=Processes)
     process_id: int = field(default_factory=os.getpid)
     sources: Mapping[str, Source] = field(default_factory=dict)
+    public_url: str = ""
+    providers: Providers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.providers = Providers(self.engine, self._method, self._failed_there, self.public_url)
 
     def close(self) -> None:
         """No more jobs: threads and processes end when what they run has ended or was stopped."""
         self.threads.shutdown()
         self.processes.close()
+        self.providers.close()
 
     def context(self, task: Declared, job: Claimed) -> CurrentJob:
         """What the task's code sees of its job."""
 
         def begin(current: CurrentJob, session: Any) -> JobTransaction:
+            if task.submits:
+                raise ConfigError("A job that is handed to a provider has no transaction: the provider finishes it.")
             return JobTransaction(
                 self.engine, current, lambda: self._settle(task, job, _success(task, current.result)), session
             )
@@ -97,7 +107,11 @@ class Runner:
                 done = await self._reconciled(task, job)
                 if done is not None:
                     return done
-            if job.finishing:
+            if isinstance(task, ProviderTask):
+                came_to = await self.providers.run(task, job, current)
+                if came_to is not None:
+                    return came_to
+            if job.finishing > 0:
                 return await self._finish(task, job, current)
             enter(current)
             permanent = True  # arguments that cannot be read will not be better next time
@@ -108,19 +122,19 @@ class Runner:
             else:
                 result = await self._called(task, job, arguments, current)
             if current.settled:
-                return Committed()
+                return Committed(SUCCESS)
             permanent = True  # likewise a result that cannot be stored
             return Successful(_success(task, result).result)
         except BaseException as error:  # user code may raise anything, sys.exit included; the worker lives on
             if current.settled:
-                return Committed()
+                return Committed(SUCCESS)
             if self._told_to_stop():
                 return Released()
             if isinstance(error, Snooze):
                 return Snoozed(error.seconds)
             if isinstance(error, FailedElsewhere):
                 return error.outcome
-            if job.finishing:
+            if job.finishing > 0:
                 log.warning("The on_failure hook of job %s raised, and is tried again", job.id, exc_info=error)
             return _errored(task, job, error, self.worker, time.monotonic() - began, permanent=permanent)
         finally:
@@ -137,13 +151,26 @@ class Runner:
                 return await self._in_process(task, job, arguments, current)
             return await self._call(task, task.function, arguments, task.is_async)
 
-        if not self.middleware:
-            return await innermost()
+        return await self._around(current, innermost)
 
-        run: Run = innermost
+    async def _around(self, current: CurrentJob, run: Run) -> Any:
+        """Inside the middleware."""
         for around in reversed(self.middleware):
             run = _wrapped(around, current, run)
         return await run()
+
+    async def _method(self, task: ProviderTask, method: Callable[[], Any], current: CurrentJob | None = None) -> Any:
+        """One of a provider's class, in its own way, within its time."""
+
+        async def innermost() -> Any:
+            if not inspect.iscoroutinefunction(method):
+                return await self._in_thread(method, task.timeout)
+            return await (method() if task.timeout is None else _timed(task.timeout, method()))
+
+        return await (innermost() if current is None else self._around(current, innermost))
+
+    def _failed_there(self, task: ProviderTask, job: Claimed, error: BaseException) -> Errored:
+        return _errored(task, job, error, self.worker, 0.0, permanent=False)
 
     async def _call(
         self, task: Declared, function: Callable[..., Any], arguments: dict[str, Any], is_async: bool
@@ -210,7 +237,7 @@ class Runner:
                     hook(failed, connection)
 
             await self._in_thread(in_thread, task.timeout)
-        return Committed(JobState.FAILED)
+        return Committed(Done(JobState.FAILED))
 
 
 class FailedElsewhere(Exception):

@@ -19,6 +19,7 @@ class Counts(Protocol):
     failed: int
     released: int
     retried: int
+    processing: int
 
 
 def count(counts: Counts, change: Change) -> None:
@@ -33,6 +34,10 @@ def count(counts: Counts, change: Change) -> None:
             counts.failed += 1
         case Back(way=Way.RELEASE):
             counts.released += 1
+        case Back(way=Way.SUBMITTED):
+            counts.processing += 1
+        case Back(way=Way.POLL):
+            pass
         case Back():
             counts.retried += 1
 
@@ -46,6 +51,7 @@ class Stats:
     retried: int = 0
     failed: int = 0
     released: int = 0
+    processing: int = 0  # accepted by their providers
     refused: int = 0
     recovered: int = 0
 

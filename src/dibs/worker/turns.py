@@ -15,7 +15,7 @@ from dibs.config import Settings
 from dibs.engines.engine import Engine
 from dibs.errors import DatabaseError
 from dibs.job import Claimed, Lease
-from dibs.lifecycle import Back, Change, Committed, Done, Outcome, Way, after
+from dibs.lifecycle import Back, Change, Committed, Outcome, Way, after
 from dibs.operations.claims import RETENTION_DAYS, Settle, Turn
 from dibs.task import Declared
 from dibs.worker.buffer import TOO_LONG, Buffer, Wish
@@ -191,7 +191,7 @@ class Turns:
         self.buffer.end(job)
         seconds = time.monotonic() - each.began
         if isinstance(outcome, Committed):
-            change: Change = Done(outcome.state)
+            change = outcome.change
             self.lanes[0].note([job.id])  # any of them tells
             self._came_to(job, change)
             self.log.ended(task.label(job), change, seconds)

@@ -76,6 +76,7 @@ class Worker(Turns):
             self.progress.tell,
             self.middleware,
             sources={source.name: source for source in sources},
+            public_url=self.settings.public_url or "",
         )
         rows = [await self._enlist() for _ in range(LANES + len(sources))]
         self.enlisted(rows)

@@ -84,15 +84,15 @@ update dibs.requests set job = :id::bigint where key = :key;
 -- name: get
 -- JSON as text: on the caller's own connection the driver would read it in a way of its own.
 select j.id, j.type, j.queue, j.payload::text, dibs.shown(j.held, j.state, j.submits), j.rank, j.attempts, j.max_attempts, null::text, j.failures::text,
-  j.progress::text, j.tags::text, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, null::timestamptz, j.version
+  j.progress::text, j.tags::text, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, null::timestamptz, j.version, j.submits
 from dibs.jobs j left join dibs.worker_names n on n.id = j.worker >> 20 where j.id = any (:ids::bigint[])
 union all
 select j.id, j.type, j.queue, j.payload::text, j.state, j.rank, j.attempts, j.max_attempts, null, j.failures::text,
-  j.progress::text, j.tags::text, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at, j.version
+  j.progress::text, j.tags::text, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at, j.version, j.submits
 from dibs.dead j left join dibs.worker_names n on n.id = j.worker >> 20 where j.id = any (:ids::bigint[])
 union all
 select j.id, j.type, j.queue, j.payload::text, j.state, j.rank, j.attempts, j.max_attempts, j.result::text, j.failures::text,
-  j.progress::text, j.tags::text, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at, j.version
+  j.progress::text, j.tags::text, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at, j.version, j.submits
 from dibs.history j left join dibs.worker_names n on n.id = j.worker >> 20 where j.id = any (:ids::bigint[]);
 
 -- name: page_floor
@@ -107,7 +107,7 @@ select greatest(
 select p.* from (
   (select j.id, j.type, j.queue, j.payload, dibs.shown(j.held, j.state, j.submits), j.rank, j.attempts, j.max_attempts, null::jsonb as result,
      j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
-     j.claimed_at, null::timestamptz as finished_at, j.version
+     j.claimed_at, null::timestamptz as finished_at, j.version, j.submits
    from dibs.jobs j
    where :live::boolean and j.id < :before::bigint and j.id >= :floor::bigint
      and (:state::int is null or dibs.shown(j.held, j.state, j.submits) = :state::int)
@@ -117,7 +117,7 @@ select p.* from (
   union all
   (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, null,
      j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
-     j.claimed_at, j.finished_at, j.version
+     j.claimed_at, j.finished_at, j.version, j.submits
    from dibs.dead j
    where :dead::boolean and j.id < :before::bigint and j.id >= :floor::bigint and (:state::int is null or j.state = :state::int)
      and (:type::text is null or j.type = :type::text) and (:queue::text is null or j.queue = :queue::text)
@@ -126,7 +126,7 @@ select p.* from (
   union all
   (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, j.result,
      j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
-     j.claimed_at, j.finished_at, j.version
+     j.claimed_at, j.finished_at, j.version, j.submits
    from dibs.history j
    where :history::boolean and j.id < :before::bigint and j.id >= :floor::bigint
      and (:type::text is null or j.type = :type::text) and (:queue::text is null or j.queue = :queue::text)

@@ -66,15 +66,15 @@ update dibs.requests set job = :id where key = :key;
 
 -- name: get
 select j.id, j.type, j.queue, j.payload, case when not j.held or j.state = 2 then j.state when j.submits then 7 else 6 end, j.rank, j.attempts, j.max_attempts, null, j.failures,
-  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, null, j.version
+  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, null, j.version, j.submits
 from json_each(:ids) i cross join dibs.jobs j on j.id = i.value left join dibs.worker_names n on n.id = j.worker >> 20
 union all
 select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, null, j.failures,
-  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at, j.version
+  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at, j.version, j.submits
 from json_each(:ids) i cross join dibs.dead j on j.id = i.value left join dibs.worker_names n on n.id = j.worker >> 20
 union all
 select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, j.result, j.failures,
-  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at, j.version
+  j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at, j.version, j.submits
 from json_each(:ids) i cross join dibs.history j on j.id = i.value left join dibs.worker_names n on n.id = j.worker >> 20;
 
 -- name: page_floor
@@ -87,7 +87,7 @@ select max(
 -- name: page
 select * from (select j.id, j.type, j.queue, j.payload, case when not j.held or j.state = 2 then j.state when j.submits then 7 else 6 end, j.rank, j.attempts, j.max_attempts, null,
     j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
-    j.claimed_at, null, j.version
+    j.claimed_at, null, j.version, j.submits
   from dibs.jobs j
   where :live and j.id < :before and j.id >= :floor
     and (:state is null or case when not j.held or j.state = 2 then j.state when j.submits then 7 else 6 end = :state)
@@ -97,7 +97,7 @@ select * from (select j.id, j.type, j.queue, j.payload, case when not j.held or 
 union all
 select * from (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, null,
     j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
-    j.claimed_at, j.finished_at, j.version
+    j.claimed_at, j.finished_at, j.version, j.submits
   from dibs.dead j
   where :dead and j.id < :before and j.id >= :floor and (:state is null or j.state = :state)
     and (:type is null or j.type = :type) and (:queue is null or j.queue = :queue)
@@ -106,7 +106,7 @@ select * from (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attem
 union all
 select * from (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, j.result,
     j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
-    j.claimed_at, j.finished_at, j.version
+    j.claimed_at, j.finished_at, j.version, j.submits
   from dibs.history j
   where :history and j.id < :before and j.id >= :floor
     and (:type is null or j.type = :type) and (:queue is null or j.queue = :queue)

@@ -1,0 +1,357 @@
+"""Handing jobs to a provider, once each: submit, ask what became of it, tell it of a cancel.
+
+A submission is noted before the provider is asked. One that did not return (a crash, a lost lease, an exception) may
+have been accepted all the same: the provider is asked before a new one is made. See docs/design/providers.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from dibs.context import CurrentJob, enter
+from dibs.engines.engine import Engine
+from dibs.errors import InvalidPayload, LeaseLost, Refused
+from dibs.job import Claimed, JobState
+from dibs.lifecycle import CANCELLING, Back, Change, Committed, Done, Errored, Outcome, Polled, Way, after
+from dibs.operations import jobs, submissions, tokens
+from dibs.operations.claims import Settle
+from dibs.operations.submissions import Begun, Ending, Submission
+from dibs.payload import decode, encode
+from dibs.provider import Answer, ProviderTask, Rejected, Waiting, answered, by_id, checked_task_id
+from dibs.retry import RetryAfter
+from dibs.task import AlreadyDone
+from dibs.tokens import CALLBACKS, callback_token
+
+log = logging.getLogger("dibs")
+
+GATHER = 0.05  # seconds that a question waits for others, where many can be asked at once
+MOST = 500  # questions at once
+GRID = 10  # where many can be asked at once, they come due together: so many times in `poll_every`
+CANCEL_TRIES = 3
+
+
+class Calls(Protocol):
+    """Runs a method of the task's class in its own way, within its time; `current`: inside that job's middleware."""
+
+    def __call__(
+        self, task: ProviderTask, method: Callable[[], Any], current: CurrentJob | None = None
+    ) -> Awaitable[Any]:
+        """What it returned."""
+
+
+class Held(Exception):
+    """Nobody knows whether the provider has accepted it; a person is to decide."""
+
+
+class Declined(Exception):
+    """The provider will not do it, or could not."""
+
+
+class GivenUp(Exception):
+    """The provider did not answer in time."""
+
+
+@dataclass(slots=True)
+class Providers:
+    """What jobs are handed over with. `failed` says what an exception comes to."""
+
+    engine: Engine
+    call: Calls
+    failed: Callable[[ProviderTask, Claimed, BaseException], Errored]
+    public_url: str = ""
+    signing: bytes | None = None
+    questions: dict[str, Questions] = field(default_factory=dict)
+    late: set[asyncio.Task[Any]] = field(default_factory=set)  # threads that nobody waits for any more
+
+    async def run(self, task: ProviderTask, job: Claimed, current: CurrentJob) -> Outcome | Committed | None:
+        """What one claim of a job comes to; None: it is to be finished like any other."""
+        enter(current)
+        if job.finishing >= CANCELLING:
+            return await self._cancel(task, job)
+        if job.finishing < 0:
+            return await self._poll(task, job)
+        if job.finishing > 0:
+            return await self._last_question(task, job, current)
+        return await self._submit(task, job, current)
+
+    def close(self) -> None:
+        """Nobody will wait for the threads that go on."""
+        for task in self.late:
+            task.cancel()
+
+    # Submitting
+
+    async def _submit(self, task: ProviderTask, job: Claimed, current: CurrentJob) -> Outcome | Committed:
+        try:
+            arguments = task.signature.load(job.payload)
+        except InvalidPayload as error:
+            return self._final(task, job, error)
+        begun = await self.engine.arun(submissions.begin(job.lease, task.name, "dibs-" + secrets.token_hex(16)))
+        await self._introduce(job, current, begun)
+        known = await self._known(task, begun, arguments)
+        if known is not None:
+            log.warning("Job %s was submitted before: a duplicate was prevented", job.id)
+            return await self._accepted(task, job, begun.round, known)
+        if begun.tried and task.reconciles is None and task.after_crash == "hold":
+            return await self._hold(task, job, begun)
+        work = self._ask(task, job, current, begun, arguments)
+        return await (work if task.is_async else self._unstoppable(work))
+
+    async def _introduce(self, job: Claimed, current: CurrentJob, begun: Begun) -> None:
+        """What `current_job()` knows of the submission."""
+        if self.signing is None:
+            self.signing = bytes.fromhex(await self.engine.arun(tokens.secret(CALLBACKS, secrets.token_hex(32))))
+        current.key = begun.key
+        token = callback_token(job.id, begun.round, self.signing)
+        current.callback_url = f"{self.public_url.rstrip('/')}/api/callbacks/{token}"
+
+    async def _known(self, task: ProviderTask, begun: Begun, arguments: dict[str, Any]) -> str | None:
+        """A submit did not return: has the provider accepted it all the same?"""
+        if begun.task_id is not None:
+            return begun.task_id
+        if not begun.tried or task.reconciles is None:
+            return None
+        found = await self.call(task, partial(task.reconciles, **_with_key(task, arguments, begun.key)))
+        return None if found is None else checked_task_id(found)
+
+    async def _ask(
+        self, task: ProviderTask, job: Claimed, current: CurrentJob, begun: Begun, arguments: dict[str, Any]
+    ) -> Outcome | Committed:
+        said = _with_key(task, arguments, begun.key)
+        try:
+            answer = await self.call(task, partial(task.function, **said), current)
+        except RetryAfter:  # the provider has answered, and did not accept
+            await self.engine.arun(submissions.refuse(job.lease, begun.round))
+            raise
+        if isinstance(answer, Rejected):
+            return await self._rejected(task, job, begun.round, answer)
+        return await self._accepted(task, job, begun.round, checked_task_id(answer))
+
+    async def _unstoppable(self, work: Coroutine[Any, Any, Outcome | Committed]) -> Outcome | Committed:
+        """A thread cannot be stopped: what the provider answers it is noted, although nobody waits for it any more."""
+        task = asyncio.create_task(work, name="submit")
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self.late.add(task)
+            task.add_done_callback(self._ended_late)
+            raise
+
+    def _ended_late(self, task: asyncio.Task[Any]) -> None:
+        self.late.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.info("A submission that nobody waited for any more has ended: %s", task.exception())
+
+    async def _accepted(self, task: ProviderTask, job: Claimed, round: int, task_id: str) -> Committed:
+        delay = _delay(task, task.poll_every if task.asks else task.give_up_after)
+        accept = submissions.accept(job.lease, task.name, round, task_id, delay)
+        try:
+            accepted = await self.engine.arun(accept)
+        except Refused:  # somebody has noted the same id at the same moment, and can be seen now
+            accepted = await self.engine.arun(accept)
+        if accepted.processing:
+            return Committed(Back(Way.SUBMITTED, delay))
+        if accepted.taken_by is not None:
+            error = Declined(f"the provider gave it the id {task_id[:200]!r}, which is that of job {accepted.taken_by}")
+            return await self._conclude(task, job, round, self._final(task, job, error), Ending("held", open=True))
+        if accepted.second:
+            log.error("Job %s was accepted twice by the provider: %s, too, is kept", job.id, task_id[:200])
+        elif accepted.noted:
+            log.warning("Job %s was accepted as %s after it was taken over or cancelled", job.id, task_id[:200])
+            await self._tell_if_cancelled(task, job, task_id)
+        raise LeaseLost(job.id)
+
+    async def _tell_if_cancelled(self, task: ProviderTask, job: Claimed, task_id: str) -> None:
+        found = await self.engine.arun(jobs.get(job.id))
+        if found.state is JobState.CANCELLED and task.cancels is not None:
+            await self.call(task, partial(task.cancels, task_id))
+
+    async def _hold(self, task: ProviderTask, job: Claimed, begun: Begun) -> Committed:
+        error = Held(
+            "an earlier submit did not return, so the provider may have accepted it. Look there for the key "
+            f"{begun.key}; to submit it, retry this job"
+        )
+        return await self._conclude(task, job, begun.round, self._final(task, job, error), Ending("held", open=True))
+
+    async def _last_question(self, task: ProviderTask, job: Claimed, current: CurrentJob) -> Committed | None:
+        """Its attempts are used up; but the last of them may have been accepted."""
+        found = await self.engine.arun(submissions.last(job.id))
+        if found is None or not (found.open and found.tried):
+            return None
+        begun = Begun(found.round, found.key, found.tried, found.task_id)
+        await self._introduce(job, current, begun)
+        known = await self._known(task, begun, task.signature.load(job.payload))
+        return None if known is None else await self._accepted(task, job, begun.round, known)
+
+    # Asking
+
+    async def _poll(self, task: ProviderTask, job: Claimed) -> Outcome | Committed:
+        found = await self.engine.arun(submissions.last(job.id))
+        if found is None or found.task_id is None:
+            return self._final(task, job, LookupError("its submission is not there any more"))
+        left = task.give_up_after - (found.age or 0.0)
+        failure: bytes | None = None
+        try:
+            answer = await self._answer(task, found, found.task_id)
+        except RetryAfter as error:
+            answer = Waiting(after=max(error.seconds, 0.0))
+        except Exception as error:  # that is no attempt: what was accepted is asked after until there is no time left
+            log.warning("What became of job %s could not be asked: %s: %s", job.id, type(error).__name__, error)
+            answer, failure = Waiting(), self.failed(task, job, error).failure
+        if isinstance(answer, AlreadyDone):
+            return await self._done(task, job, found.round, answer)
+        if isinstance(answer, Rejected):
+            return await self._rejected(task, job, found.round, answer)
+        if left <= 0:
+            return await self._give_up(task, job, found)
+        wanted = task.poll_every if answer.after is None else answer.after
+        return Polled(_delay(task, min(wanted if task.asks or failure else left, left)), failure)
+
+    async def _answer(self, task: ProviderTask, found: Submission, task_id: str) -> Answer:
+        """What a callback has said, else what the provider says now."""
+        if found.answer is not None:
+            body = decode(found.answer)
+            answer = answered(body) if task.reads is None else await self.call(task, partial(task.reads, body))
+            if not (isinstance(answer, Waiting) and task.asks):
+                return _checked(answer)
+        if task.polls_many is not None:
+            return _checked(await self._questions(task).ask(task_id))
+        if task.polls is not None:
+            return _checked(await self.call(task, partial(task.polls, task_id)))
+        return Waiting()
+
+    def _questions(self, task: ProviderTask) -> Questions:
+        if task.name not in self.questions:
+            many = task.polls_many
+            assert many is not None
+            self.questions[task.name] = Questions(lambda ids: self.call(task, partial(many, ids)))
+        return self.questions[task.name]
+
+    async def _done(self, task: ProviderTask, job: Claimed, round: int, answer: AlreadyDone) -> Committed:
+        try:
+            usage = _encoded(answer.usage, "usage")
+            result = _encoded(answer.result, "result", task.max_payload)
+            change = Done(JobState.SUCCESSFUL, result)
+        except InvalidPayload as error:  # it was done, and cannot be stored
+            return await self._conclude(task, job, round, self._final(task, job, error), Ending("done"))
+        return await self._conclude(task, job, round, change, Ending("done", usage))
+
+    async def _rejected(self, task: ProviderTask, job: Claimed, round: int, answer: Rejected) -> Committed:
+        failed = self.failed(task, job, Declined(answer.reason))
+        failed = Errored(failed.failure, not answer.retry, failed.delay)
+        try:
+            usage = _encoded(answer.usage, "usage")
+        except InvalidPayload as error:
+            log.warning("What job %s was charged for cannot be stored: %s", job.id, error)
+            usage = None
+        return await self._conclude(task, job, round, failed, Ending("rejected", usage))
+
+    async def _give_up(self, task: ProviderTask, job: Claimed, found: Submission) -> Committed:
+        error = GivenUp(f"the provider has not answered within {task.give_up_after:g} s. Retry this job to ask again")
+        return await self._conclude(
+            task, job, found.round, self._final(task, job, error), Ending("given up", open=True)
+        )
+
+    # The end
+
+    async def _cancel(self, task: ProviderTask, job: Claimed) -> Outcome | Committed:
+        found = await self.engine.arun(submissions.last(job.id))
+        if found is not None and found.task_id is not None and task.cancels is not None:
+            try:
+                await self.call(task, partial(task.cancels, found.task_id))
+            except Exception as error:
+                log.warning("The provider could not be told that job %s is cancelled: %s", job.id, error)
+                if job.finishing - CANCELLING < CANCEL_TRIES:
+                    return Errored(self.failed(task, job, error).failure)
+        round = 0 if found is None else found.round
+        return await self._conclude(task, job, round, Done(JobState.CANCELLED), Ending("cancelled"))
+
+    async def _conclude(
+        self, task: ProviderTask, job: Claimed, round: int, came_to: Change | Errored, ending: Ending
+    ) -> Committed:
+        """The submission ends, and its job comes to this, in one moment."""
+        if isinstance(came_to, Errored):
+            came_to = after(job, came_to, task.retry, has_hook=_has_hook(task))
+        settle = Settle(job.lease, came_to, task.keep, job.attempts)
+        turn = await self.engine.arun(submissions.conclude(settle, round, ending))
+        became = turn.became(job.id, came_to)
+        if became is None:
+            raise LeaseLost(job.id)
+        return Committed(became)
+
+    def _final(self, task: ProviderTask, job: Claimed, error: BaseException) -> Errored:
+        return Errored(self.failed(task, job, error).failure, permanent=True)
+
+
+@dataclass(slots=True)
+class Questions:
+    """Questions that can be asked together: each waits a moment for others."""
+
+    ask_many: Callable[[list[str]], Awaitable[Any]]
+    waiting: dict[str, list[asyncio.Future[Any]]] = field(default_factory=dict)
+    asking: asyncio.Task[None] | None = None
+
+    async def ask(self, task_id: str) -> Any:
+        """What became of it."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.waiting.setdefault(task_id, []).append(future)
+        if self.asking is None or self.asking.done():
+            self.asking = asyncio.create_task(self._ask(), name="poll many")
+        return await future
+
+    async def _ask(self) -> None:
+        while self.waiting:
+            await asyncio.sleep(GATHER)
+            ids = list(self.waiting)[:MOST]
+            futures = {task_id: self.waiting.pop(task_id) for task_id in ids}
+            try:
+                answers = by_id(await self.ask_many(ids), ids)
+                found: dict[str, Any] = {task_id: answers.get(task_id, Waiting()) for task_id in ids}
+            except Exception as error:
+                found = dict.fromkeys(ids, error)
+            for task_id, waiting in futures.items():
+                _deliver(waiting, found[task_id])
+
+
+def _deliver(futures: list[asyncio.Future[Any]], answer: Any) -> None:
+    for future in futures:
+        if not future.done():
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+
+def _with_key(task: ProviderTask, arguments: dict[str, Any], key: str) -> dict[str, Any]:
+    return {**arguments, "key": key} if task.takes_key else arguments
+
+
+def _has_hook(task: ProviderTask) -> bool:
+    return task.on_failure is not None
+
+
+def _checked(answer: Any) -> Answer:
+    if not isinstance(answer, AlreadyDone | Waiting | Rejected):
+        raise TypeError(f"say Done, Waiting or Rejected, not {repr(answer)[:100]}")
+    return answer
+
+
+def _encoded(value: Any, what: str, limit: int | None = None) -> bytes | None:
+    if value is None:
+        return None
+    return encode(value, what=what) if limit is None else encode(value, limit, what=what)
+
+
+def _delay(task: ProviderTask, seconds: float) -> float:
+    """Where many can be asked at once, they come due together."""
+    if task.polls_many is None:
+        return seconds
+    grid = min(task.poll_every / GRID, 1.0)
+    return seconds + grid - (time.time() + seconds) % grid
