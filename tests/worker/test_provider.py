@@ -296,7 +296,7 @@ def test_held_for_a_person_to_decide(app: Dibs, provider: Provider) -> None:
 
 
 def test_without_reconcile_one_has_to_choose(app: Dibs) -> None:
-    with pytest.raises(InvalidOption, match="has no method reconcile.*'resubmit'.*'hold'"):
+    with pytest.raises(InvalidOption, match=r"has no method reconcile.*'resubmit'.*'hold'"):
 
         @app.provider_task
         class Undecided:

@@ -33,7 +33,7 @@ def list_(target: str | None, as_json: bool) -> None:
         print_json([asdict(each) for each in found])
         return
     table(
-        ("queue", "waiting", "later", "retry", "running", "failed", "cancelled", "oldest", ""),
+        ("queue", "waiting", "later", "retry", "running", "processing", "failed", "cancelled", "oldest", ""),
         [
             (
                 each.name,
@@ -41,6 +41,7 @@ def list_(target: str | None, as_json: bool) -> None:
                 each.later,
                 each.retry,
                 each.running,
+                each.processing,
                 each.failed,
                 each.cancelled,
                 ago(each.oldest),

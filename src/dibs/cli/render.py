@@ -57,7 +57,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) ->
 def job_as_dict(job: Job, mask: Collection[str]) -> dict[str, Any]:
     """All that a job shows, by name; what nobody may see is hidden."""
     shown = {each.name: getattr(job, each.name) for each in fields(job) if each.name not in NOT_SHOWN}
-    return {**shown, **{name: masked(shown[name], mask) for name in ("payload", "result", "progress")}}
+    return {**shown, **{name: masked(shown[name], mask) for name in ("payload", "result", "progress", "usage")}}
 
 
 def as_text(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from dibs.errors import InvalidOption
 from dibs.job import CODES, STATES, Claimed, JobId, JobState, Lease, WorkerId
-from dibs.lifecycle import SUCCESS, Change, Done
+from dibs.lifecycle import SUCCESS, Back, Change, Done, Way
 from dibs.operations.operation import Conversation, Operation, Row, Rows, Statement, Table, operation
 from dibs.operations.rows import claimed_from_rows
 from dibs.payload import decode
@@ -77,7 +77,15 @@ class Turn(NamedTuple):
             return None
         if job_id in self.culprits:
             return Done(JobState.FAILED)
-        return Done(self.before[job_id]) if job_id in self.before else change
+        return _as_before(self.before[job_id], change) if job_id in self.before else change
+
+
+def _as_before(state: JobState, change: Change) -> Change:
+    if state.final:
+        return Done(state)
+    if state is JobState.PROCESSING:
+        return Back(Way.SUBMITTED)
+    return change if isinstance(change, Back) else Back(Way.RETRY)
 
 
 @operation()

@@ -97,14 +97,15 @@ class QueueCounts:
     oldest: datetime | None
     estimate: int | None = None
     as_of: datetime | None = None
+    processing: int = 0  # their providers work on them
 
 
-# name, paused, waiting, later, retry, running, failed, cancelled, oldest, estimate, as_of
+# name, paused, waiting, later, retry, running, failed, cancelled, oldest, estimate, as_of, processing
 def counts_from_row(row: Row) -> QueueCounts:
     """One line of `dibs queues`."""
-    name, paused, waiting, later, retry, running, failed, cancelled, oldest, estimate, as_of = row
+    name, paused, waiting, later, retry, running, failed, cancelled, oldest, estimate, as_of, processing = row
     numbers = (waiting, later, retry, running, failed, cancelled)
-    return QueueCounts(name, bool(paused), *numbers, moment(oldest), estimate, moment(as_of))
+    return QueueCounts(name, bool(paused), *numbers, moment(oldest), estimate, moment(as_of), processing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ REF = "#/components/schemas/{name}"
 PARAMETERS: dict[str, Any] = {
     "job_id": {"type": "integer", "minimum": 1, "maximum": BIGGEST},
     "queue": {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": NO_CONTROL},
+    "token": {"type": "string", "pattern": r"^dibsc_[0-9]{1,19}_[0-9]{1,9}_[A-Za-z0-9_-]{43}$"},
     "lease": {"type": "string", "pattern": r"^[0-9]{1,19}\.[0-9]{1,19}$"},
 }
 REFUSALS = {

@@ -75,6 +75,16 @@ class MatchingBody(Body):
     cursor: Annotated[int, Meta(ge=0, le=BIGGEST)] = 0
 
 
+class CallbackBody(msgspec.Struct):
+    """What a provider says, in its own words. Without a method `callback`: `result` and `usage`, or `error`."""
+
+
+class CallbackShown(Shown):
+    """Whether it counts: the first one does, while the job is not final."""
+
+    accepted: bool
+
+
 class JobShown(Shown):
     """A job."""
 
@@ -98,6 +108,8 @@ class JobShown(Shown):
     started_at: datetime | None
     finished_at: datetime | None
     created: bool
+    provider_task_id: str | None
+    usage: Any
     failures: list[dict[str, Any]]
 
 
@@ -124,6 +136,8 @@ def job_shown(job: Job, mask: Collection[str]) -> JobShown:
         started_at=job.started_at,
         finished_at=job.finished_at,
         created=job.created,
+        provider_task_id=job.provider_task_id,
+        usage=masked(job.usage, mask),
         failures=list(job.failures),
     )
 
@@ -170,6 +184,7 @@ class QueueShown(Shown):
     oldest: datetime | None
     estimate: int | None
     as_of: datetime | None
+    processing: int
     oldest_seconds: float | None = None  # of waiting
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from dibs.context import CurrentJob, enter
 from dibs.engines.engine import Engine
@@ -22,12 +22,15 @@ from dibs.job import Claimed, JobState
 from dibs.lifecycle import CANCELLING, Back, Change, Committed, Done, Errored, Outcome, Polled, Way, after
 from dibs.operations import jobs, submissions, tokens
 from dibs.operations.claims import Settle
+from dibs.operations.operation import Operation
 from dibs.operations.submissions import Begun, Ending, Submission
 from dibs.payload import decode, encode
 from dibs.provider import Answer, ProviderTask, Rejected, Waiting, answered, by_id, checked_task_id
 from dibs.retry import RetryAfter
 from dibs.task import AlreadyDone
 from dibs.tokens import CALLBACKS, callback_token
+
+T = TypeVar("T")
 
 log = logging.getLogger("dibs")
 
@@ -153,9 +156,9 @@ class Providers:
         delay = _delay(task, task.poll_every if task.asks else task.give_up_after)
         accept = submissions.accept(job.lease, task.name, round, task_id, delay)
         try:
-            accepted = await self.engine.arun(accept)
+            accepted = await self._surely(accept)
         except Refused:  # somebody has noted the same id at the same moment, and can be seen now
-            accepted = await self.engine.arun(accept)
+            accepted = await self._surely(accept)
         if accepted.processing:
             return Committed(Back(Way.SUBMITTED, delay))
         if accepted.taken_by is not None:
@@ -280,11 +283,19 @@ class Providers:
         if isinstance(came_to, Errored):
             came_to = after(job, came_to, task.retry, has_hook=_has_hook(task))
         settle = Settle(job.lease, came_to, task.keep, job.attempts)
-        turn = await self.engine.arun(submissions.conclude(settle, round, ending))
+        turn = await self._surely(submissions.conclude(settle, round, ending))
         became = turn.became(job.id, came_to)
         if became is None:
             raise LeaseLost(job.id)
         return Committed(became)
+
+    async def _surely(self, operation: Operation[T]) -> T:
+        """What the provider has said is written down, also by who is told to stop meanwhile."""
+        writing = asyncio.create_task(self.engine.arun(operation), name=operation.name)
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            return await writing
 
     def _final(self, task: ProviderTask, job: Claimed, error: BaseException) -> Errored:
         return Errored(self.failed(task, job, error).failure, permanent=True)

@@ -149,7 +149,9 @@ async def _take(server: Server, worker: WorkerId, number: int, body: ClaimBody) 
         return []
     queues = tuple(dict.fromkeys(body.queues))
     wanted = [(*key, *START) for key in ranges(queues, last=True, coin=bool(secrets.randbits(1)))]
-    turn = await engine.arun_once(claims.claim_numbered(Want(worker, number, body.limit, wanted, unknown=body.unknown)))
+    turn = await engine.arun_once(
+        claims.claim_numbered(Want(worker, number, body.limit, wanted, unknown=[*body.unknown, *_providers(server)]))
+    )
     if turn is None:
         raise Refusal(409, "asked_again", "This worker has asked again since, so nobody waits for this answer.")
     await _tell(server, [job.id for job in turn.claimed])
@@ -158,12 +160,17 @@ async def _take(server: Server, worker: WorkerId, number: int, body: ClaimBody) 
     return mine
 
 
+def _providers(server: Server) -> list[str]:
+    """What only a worker of the app can hand over."""
+    return [name for name, task in server.app.tasks.items() if task.submits]
+
+
 async def _finish(server: Server, spent: list[Claimed]) -> None:
     """Jobs claimed only to be finished: what may have a hook waits for a worker that has it; the others have failed."""
     for job in spent:
         declared = server.app.tasks.get(job.type)
         hook = declared.on_failure is not None if declared else not server.unknown_tasks
-        change = Back(Way.RELEASE, ELSEWHERE) if hook else Done(JobState.FAILED)
+        change = Back(Way.RELEASE, ELSEWHERE) if hook or job.finishing < 0 else Done(JobState.FAILED)
         await _settle(server, job.lease, job.queue, change)
 
 

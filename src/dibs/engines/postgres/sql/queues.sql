@@ -39,12 +39,12 @@ select n.name, coalesce((select paused from dibs.queues q where q.name = n.name)
   c.waiting, c.later, c.retry, c.running, b.failed, b.cancelled, o.run_at,
   case when c.total > :exact::int then greatest(c.total, round((select reltuples from pg_class where oid = 'dibs.jobs'::regclass)
     * coalesce((select frequency from spread where value = n.name), 0)))::bigint end,
-  case when c.total > :exact::int then (select at from analyzed) end
+  case when c.total > :exact::int then (select at from analyzed) end, c.processing
 from names n
 cross join lateral (
   select count(*) as total, count(*) filter (where not held and state = 0 and run_at <= statement_timestamp()) as waiting,
     count(*) filter (where not held and state = 0 and run_at > statement_timestamp()) as later,
-    count(*) filter (where not held and state = 1) as retry, count(*) filter (where held) as running
+    count(*) filter (where not held and state = 1) as retry, count(*) filter (where held and state <> 2) as running, count(*) filter (where state = 2) as processing
   from (select held, state, run_at from dibs.jobs where queue = n.name limit :exact::int + 1) j) c
 cross join lateral (
   select count(*) filter (where state = 4) as failed, count(*) filter (where state = 5) as cancelled

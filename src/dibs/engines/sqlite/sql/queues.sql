@@ -21,14 +21,14 @@ update dibs.queues set paused = 0 where name = :queue;
 -- Exact: SQLite counts a million rows in the time that PostgreSQL takes for the estimate. :exact and :schema are unused.
 with counted as (
   select j.queue as name, sum(j.held = 0 and j.state = 0 and j.run_at <= c.now) as waiting, sum(j.held = 0 and j.state = 0 and j.run_at > c.now) as later,
-    sum(j.held = 0 and j.state = 1) as retry, sum(j.held) as running,
+    sum(j.held = 0 and j.state = 1) as retry, sum(j.held and j.state <> 2) as running, sum(j.state = 2) as processing,
     min(case when j.held = 0 and j.run_at <= c.now then j.run_at end) as oldest
   from dibs.clock c cross join dibs.jobs j group by j.queue),
 buried as (
   select queue as name, sum(state = 4) as failed, sum(state = 5) as cancelled from dibs.dead group by queue),
 names as (select name from counted union select name from buried union select name from dibs.queues)
 select n.name, coalesce(q.paused, 0), coalesce(c.waiting, 0), coalesce(c.later, 0), coalesce(c.retry, 0), coalesce(c.running, 0),
-  coalesce(b.failed, 0), coalesce(b.cancelled, 0), c.oldest, null, null
+  coalesce(b.failed, 0), coalesce(b.cancelled, 0), c.oldest, null, null, coalesce(c.processing, 0)
 from names n left join dibs.queues q on q.name = n.name left join counted c on c.name = n.name left join buried b on b.name = n.name
 where :exact is not null and :schema is not null
 order by n.name;
