@@ -56,6 +56,7 @@ def test_the_defaults_are_those_of_the_reference() -> None:
         "events": True,
         "max_payload": 1024 * 1024,
         "deadline": 30.0,
+        "public_url": None,
         "schema": "dibs",
         "listen_url": None,
         "sqlite": None,

@@ -66,7 +66,7 @@ def test_an_origin_that_is_allowed(app: Dibs) -> None:
 
 
 def path_of(path: str) -> str:
-    return path.format(job_id=1, queue="q", lease="1.1")
+    return path.format(job_id=1, queue="q", lease="1.1", token="dibsc_1_1_x")
 
 
 @on_one
@@ -97,7 +97,7 @@ def test_a_token_for_one_job_is_good_for_nothing_else(app: Dibs) -> None:
         for route in ALL:
             answer = client.request(
                 route.method,
-                route.path.format(job_id=second, queue="q", lease=f"{second}.1"),
+                route.path.format(job_id=second, queue="q", lease=f"{second}.1", token="dibsc_1_1_x"),
                 headers={"content-type": "application/json"},
             )
             assert (answer.status_code in (401, 403)) is (route.scope is not None), route.path

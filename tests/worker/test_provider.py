@@ -176,6 +176,19 @@ def test_middleware_is_around_the_submit(app: Dibs, provider: Provider) -> None:
     assert job.refresh().state is JobState.SUCCESSFUL
 
 
+def test_many_added_at_once_are_handed_over_too(app: Dibs, provider: Provider) -> None:
+    task = declare(app, provider)
+    ids = app.enqueue_many(task.call(text=str(n)) for n in range(600))  # on PostgreSQL, plain ones would go by COPY
+    keyed = task.using(unique_key="one").enqueue(text="x")
+    _, taken = take(app)
+    assert app.get(taken.id).state is JobState.SUBMITTING
+    app.cancel(taken.id)
+    work(app, concurrency=50)
+    assert app.get(ids[-1]).provider_task_id is not None
+    assert keyed.refresh().provider_task_id is not None
+    assert len(provider.accepted) == len(set(provider.accepted)) == 600
+
+
 # At most one accepted submission
 
 

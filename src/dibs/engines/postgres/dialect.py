@@ -44,7 +44,7 @@ class PostgresDialect(Dialect):
     def _own_steps(self, statement: Statement) -> Queries[Rows]:
         """Many jobs go by COPY: the server then writes whole pages of rows at once."""
         values = statement.values
-        if statement.name != "add_many" or values["count"] < COPY_FROM:
+        if statement.name != "add_many" or values["count"] < COPY_FROM or values["submits"]:
             return self._steps(statement)
         return self._copy(values)
 
