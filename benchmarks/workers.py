@@ -108,7 +108,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 
 @contextmanager
-def _place(bench: Bench, engine: str) -> Iterator[str]:
+def place_of(bench: Bench, engine: str) -> Iterator[str]:
     """A database for a floor and for dibs: a URL, or the path of a file."""
     with ExitStack() as stack:
         yield stack.enter_context(bench.database() if engine == "postgres" else bench.file("workers"))
@@ -148,7 +148,7 @@ def _throughput(bench: Bench, case: Case) -> Figure:
     count = bench.size(JOBS, QUICK_JOBS) // case.fewer
     ratios, ours, theirs = [], [], []
     for _ in range(bench.rounds):
-        with _place(bench, case.engine) as place, bench.file("floor") as base:
+        with place_of(bench, case.engine) as place, bench.file("floor") as base:
             fill(place, count)
             if case.engine == "postgres":
                 floor.fill_postgres(place, count)
@@ -213,7 +213,7 @@ def _history(engine: Any) -> tuple[int, float, float]:
 def _waking(bench: Bench, kind: str) -> Iterator[Figure]:
     """From when an enqueue returned to the first line of the task, in another process, 50,000 waiting elsewhere."""
     limits = {"postgres": (3.0, 10.0), "sqlite": (5.0, 20.0)}[kind]
-    with _place(bench, kind) as place:
+    with place_of(bench, kind) as place:
         fill(place, 10)
         engine = open_engine(place)
         elsewhere = NewJob("elsewhere", queue="elsewhere", delay=0.0)
@@ -255,25 +255,27 @@ def _bare(bench: Bench) -> float:
 
 
 def _idle(bench: Bench, kind: str) -> Iterator[Figure]:
-    seconds = bench.size(IDLE_SECONDS, QUICK_IDLE)
     share = {"postgres": 3.0, "sqlite": 8.0}[kind]
-    with _place(bench, kind) as place:
+    with place_of(bench, kind) as place:
         fill(place, 0)
-        engine = open_engine(place)
-        with at_work(place, count=IDLE_WORKERS) as members:
-            _until(lambda: len(engine.run(workers.list_workers())) >= 2 * IDLE_WORKERS)
-            time.sleep(12)  # by then looks are as rare as they get
-            spent, said = _cpu(members), _statements(place)
-            time.sleep(seconds)
-            spent, said = _cpu(members) - spent, _statements(place) - said
-        engine.close()
-    yield Figure(
-        f"{kind}, {IDLE_WORKERS} idle workers: of one core", (100 * spent / seconds,), Bound(share, at_most=True), " %"
-    )
+        spent, said = idle_cost(bench, place)
+    yield Figure(f"{kind}, {IDLE_WORKERS} idle workers: of one core", (100 * spent,), Bound(share, at_most=True), " %")
     if kind == "postgres":
-        yield Figure(
-            f"{kind}, {IDLE_WORKERS} idle workers: statements a second", (said / seconds,), Bound(8, at_most=True)
-        )
+        yield Figure(f"{kind}, {IDLE_WORKERS} idle workers: statements a second", (said,), Bound(8, at_most=True))
+
+
+def idle_cost(bench: Bench, place: str) -> tuple[float, float]:
+    """Of ten workers with nothing to do: cores, and statements a second."""
+    seconds = bench.size(IDLE_SECONDS, QUICK_IDLE)
+    engine = open_engine(place)
+    with at_work(place, count=IDLE_WORKERS) as members:
+        _until(lambda: len(engine.run(workers.list_workers())) >= 2 * IDLE_WORKERS)
+        time.sleep(12)  # by then looks are as rare as they get
+        spent, said = _cpu(members), _statements(place)
+        time.sleep(seconds)
+        spent, said = _cpu(members) - spent, _statements(place) - said
+    engine.close()
+    return spent / seconds, said / seconds
 
 
 def _replicas(bench: Bench, kind: str) -> Figure:
@@ -287,7 +289,7 @@ def _replicas(bench: Bench, kind: str) -> Figure:
 
 def _napped(bench: Bench, kind: str, replicas: int, count: int) -> float:
     """Seconds that so many replicas take for so many naps."""
-    with _place(bench, kind) as place:
+    with place_of(bench, kind) as place:
         fill(place, 0)
         engine = open_engine(place)
         with at_work(place, "async def", "--concurrency", "1", count=replicas):
@@ -305,7 +307,7 @@ def _healing(bench: Bench, kind: str, whom: str, limit: float) -> Figure:
 
 def _healed(bench: Bench, kind: str, whom: str) -> float:
     """Seconds from the kill to the first line of the second attempt, with a second worker on hand."""
-    with _place(bench, kind) as place, TemporaryDirectory() as folder, at_work(place, count=2) as members:
+    with place_of(bench, kind) as place, TemporaryDirectory() as folder, at_work(place, count=2) as members:
         lines = Path(folder, "lines")
         engine = open_engine(place)
         engine.migrate()

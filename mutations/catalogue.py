@@ -758,4 +758,108 @@ ADOPTED = [
     ),
 ]
 
-BREAKAGES = [*FENCES, *WATCHING, *SERVING, *CANCELLING, *CLAIMING, *RECOVERING, *KEYED, *ADOPTED, *RULES]
+PROVIDER = "tests/worker/test_provider.py"
+
+PROVIDERS = [
+    postgres(
+        "a submission is begun without the lease",
+        "select id from dibs.jobs where id = :id::bigint and token = :token::bigint and held),",
+        "select id from dibs.jobs where id = :id::bigint),",
+        PROVIDER,
+        file=f"{PG}/submissions.sql",
+    ),
+    sqlite(
+        "a submission is begun without the lease",
+        "where j.id = :id and j.token = :token and j.held = 1 order by s.round desc limit 1;",
+        "where j.id = :id order by s.round desc limit 1;",
+        PROVIDER,
+        file=f"{LITE}/submissions.sql",
+    ),
+    postgres(
+        "a submission does not remember that it was tried",
+        "select m.id, coalesce((select round from last), 0) + 1, :type, :key, true from mine m",
+        "select m.id, coalesce((select round from last), 0) + 1, :type, :key, false from mine m",
+        PROVIDER,
+        file=f"{PG}/submissions.sql",
+    ),
+    postgres(
+        "an acceptance is not noted once the lease is lost",
+        "where job = :id::bigint and round = :round::int and finished_at is null and (task_id is null or task_id = :task_id)",
+        "where job = :id::bigint and round = :round::int and finished_at is null and exists (select from dibs.jobs j where j.id = job and j.held and not j.rank >= 20)",
+        PROVIDER,
+        file=f"{PG}/submissions.sql",
+    ),
+    postgres(
+        "a second callback counts",
+        "and s.answered_at is null and s.finished_at is null",
+        "and s.finished_at is null",
+        PROVIDER,
+        file=f"{PG}/submissions.sql",
+    ),
+    sqlite(
+        "a second callback counts",
+        "and s.answered_at is null and s.finished_at is null",
+        "and s.finished_at is null",
+        PROVIDER,
+        file=f"{LITE}/submissions.sql",
+    ),
+    postgres(
+        "asking is an attempt",
+        "state = 2, finishing = -1, rank",
+        "state = 2, finishing = 0, rank",
+        PROVIDER,
+        file=f"{PG}/submissions.sql",
+    ),
+    sqlite(
+        "a crash while asking takes a job from its provider",
+        "state = case state when 2 then 2 else 1 end, crashes = crashes + 1,\n  finishing = case when finishing = 0 and attempts >= max_attempts then 1 else finishing end,\n  rank = rank % 10 + 20,\n  run_at = (select now from dibs.clock) + abs",
+        "state = 1, crashes = crashes + 1,\n  finishing = case when attempts >= max_attempts then 1 else finishing end,\n  rank = rank % 10 + 20,\n  run_at = (select now from dibs.clock) + abs",
+        PROVIDER,
+        file=f"{LITE}/workers.sql",
+    ),
+    rule(
+        "nobody asks the provider before submitting again",
+        "worker/provider.py",
+        "if not begun.tried or task.reconciles is None:",
+        "if True:",
+        PROVIDER,
+    ),
+    rule(
+        "what is to be held is submitted",
+        "worker/provider.py",
+        'if begun.tried and task.reconciles is None and task.after_crash == "hold":',
+        "if False:",
+        PROVIDER,
+    ),
+    rule(
+        "the last attempt is not asked after",
+        "worker/provider.py",
+        "if found is None or not (found.open and found.tried):",
+        "if True:",
+        PROVIDER,
+    ),
+    rule(
+        "who is told to wait may have been accepted",
+        "worker/provider.py",
+        "            await self.engine.arun(submissions.refuse(job.lease, begun.round))\n",
+        "",
+        PROVIDER,
+    ),
+    rule(
+        "an early callback is forgotten",
+        "operations/submissions.py",
+        "delay=0.0 if answered else delay",
+        "delay=delay",
+        PROVIDER,
+    ),
+    rule(
+        "any signature will do for a callback",
+        "tokens.py",
+        "return (int(found[1]), int(found[2])) if genuine else None",
+        "return int(found[1]), int(found[2])",
+        PROVIDER,
+        "tests/server/test_callbacks.py",
+    ),
+]
+
+BREAKAGES = [*FENCES, *WATCHING, *SERVING, *CANCELLING, *CLAIMING, *RECOVERING, *KEYED, *ADOPTED, *PROVIDERS, *RULES]
