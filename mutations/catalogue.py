@@ -763,8 +763,8 @@ PROVIDER = "tests/worker/test_provider.py"
 PROVIDERS = [
     postgres(
         "a submission is begun without the lease",
-        "select id from dibs.jobs where id = :id::bigint and token = :token::bigint and held),",
-        "select id from dibs.jobs where id = :id::bigint),",
+        "select id, part from dibs.jobs where id = :id::bigint and token = :token::bigint and held),",
+        "select id, part from dibs.jobs where id = :id::bigint),",
         PROVIDER,
         file=f"{PG}/submissions.sql",
     ),
@@ -777,8 +777,8 @@ PROVIDERS = [
     ),
     postgres(
         "a submission does not remember that it was tried",
-        "select m.id, coalesce((select round from last), 0) + 1, :type, :key, true from mine m",
-        "select m.id, coalesce((select round from last), 0) + 1, :type, :key, false from mine m",
+        "select m.id, coalesce((select round from last), 0) + 1, :type, :key, true, m.part from mine m",
+        "select m.id, coalesce((select round from last), 0) + 1, :type, :key, false, m.part from mine m",
         PROVIDER,
         file=f"{PG}/submissions.sql",
     ),

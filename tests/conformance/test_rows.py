@@ -32,7 +32,7 @@ TABLES = {
     "batches": "id name created_at sealed_at finished_at hooks",
     "parts": "id batch last total successful failed cancelled",
     "submissions": "job round type key tried begun_at task_id digest accepted_at others answer answered_at outcome "
-    "usage finished_at expires",
+    "usage finished_at expires part",
     "all_jobs": "id type queue state priority attempts max_attempts payload result error progress tags unique_key "
     "worker created_at run_at started_at finished_at",
 }

@@ -140,6 +140,7 @@ create table dibs.submissions (
   outcome text,                                 -- done, rejected, given up, held or cancelled
   usage jsonb,                                  -- what it was charged for
   finished_at timestamptz, expires timestamptz,
+  part bigint,                                  -- of its job's batch
   primary key (job, round)
 );
 -- The database itself refuses a double.

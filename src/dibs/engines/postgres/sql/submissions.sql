@@ -3,12 +3,12 @@
 -- name: begin_submission
 -- Before the provider is asked, and only by who holds the job: what was known until now, and from now on it may have been accepted.
 with mine as materialized (
-  select id from dibs.jobs where id = :id::bigint and token = :token::bigint and held),
+  select id, part from dibs.jobs where id = :id::bigint and token = :token::bigint and held),
 last as materialized (
   select s.* from mine m cross join lateral (select * from dibs.submissions where job = m.id order by round desc limit 1) s),
 fresh as (
-  insert into dibs.submissions (job, round, type, key, tried)
-  select m.id, coalesce((select round from last), 0) + 1, :type, :key, true from mine m
+  insert into dibs.submissions (job, round, type, key, tried, part)
+  select m.id, coalesce((select round from last), 0) + 1, :type, :key, true, m.part from mine m
   where not exists (select from last where finished_at is null)
   returning round, key),
 again as (

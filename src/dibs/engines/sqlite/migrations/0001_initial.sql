@@ -124,6 +124,7 @@ create table dibs.submissions (
   outcome text,                                 -- done, rejected, given up, held or cancelled
   usage text,                                   -- what it was charged for
   finished_at integer, expires integer,
+  part integer,                                 -- of its job's batch
   primary key (job, round)
 ) without rowid;
 -- The database itself refuses a double.

@@ -2,8 +2,8 @@
 
 -- name: begin_submission
 -- Before the provider is asked, and only by who holds the job: what was known until now, and from now on it may have been accepted.
-insert into dibs.submissions (job, round, type, key, begun_at)
-select j.id, coalesce((select max(s.round) from dibs.submissions s where s.job = j.id), 0) + 1, :type, :key, c.now
+insert into dibs.submissions (job, round, type, key, begun_at, part)
+select j.id, coalesce((select max(s.round) from dibs.submissions s where s.job = j.id), 0) + 1, :type, :key, c.now, j.part
 from dibs.clock c cross join dibs.jobs j
 where j.id = :id and j.token = :token and j.held = 1
   and not exists (
