@@ -2,7 +2,7 @@
 
     python summaries.py                     (dibs.db in this folder, or DIBS_URL=postgresql://...)
 
-The provider here is a stand-in that runs beside it, keeps a till, and drops every hundredth answer after it has accepted.
+The provider here is a stand-in that runs beside it, keeps a till, and forgets to answer every hundredth time.
 Yours has an address of its own; `submit`, `reconcile` and `poll` are the three requests to write.
 """
 
@@ -26,7 +26,7 @@ app = Dibs()
 def ask(path, body=None):
     """One request to the provider."""
     data = None if body is None else json.dumps(body).encode()
-    with urlopen(Request(PROVIDER + path, data), timeout=10) as answer:
+    with urlopen(Request(PROVIDER + path, data), timeout=10) as answer:  # noqa: S310  # its address is our own setting
         return json.load(answer)
 
 
@@ -61,7 +61,7 @@ class Provider(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     tasks, keys, lock = {}, {}, threading.Lock()
 
-    def do_POST(self):  # noqa: N802  # the name that the standard library calls
+    def do_POST(self):
         """Accept, and charge."""
         said = json.loads(self.rfile.read(int(self.headers["content-length"])))
         with self.lock:
@@ -73,7 +73,7 @@ class Provider(BaseHTTPRequestHandler):
             return
         self._answer({"id": name})
 
-    def do_GET(self):  # noqa: N802  # likewise
+    def do_GET(self):
         """What is known of a key, of a task, or of all of them."""
         asked = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
         if "key" in asked:

@@ -767,6 +767,7 @@ PROVIDERS = [
         "select id, part from dibs.jobs where id = :id::bigint),",
         PROVIDER,
         file=f"{PG}/submissions.sql",
+        everywhere=True,
     ),
     sqlite(
         "a submission is begun without the lease",
@@ -781,6 +782,7 @@ PROVIDERS = [
         "select m.id, coalesce((select round from last), 0) + 1, :type, :key, false, m.part from mine m",
         PROVIDER,
         file=f"{PG}/submissions.sql",
+        everywhere=True,
     ),
     postgres(
         "an acceptance is not noted once the lease is lost",
@@ -788,6 +790,7 @@ PROVIDERS = [
         "where job = :id::bigint and round = :round::int and finished_at is null and exists (select from dibs.jobs j where j.id = job and j.held and not j.rank >= 20)",
         PROVIDER,
         file=f"{PG}/submissions.sql",
+        everywhere=True,
     ),
     postgres(
         "a second callback counts",
@@ -795,6 +798,7 @@ PROVIDERS = [
         "and s.finished_at is null",
         PROVIDER,
         file=f"{PG}/submissions.sql",
+        everywhere=True,
     ),
     sqlite(
         "a second callback counts",
@@ -809,6 +813,7 @@ PROVIDERS = [
         "state = 2, finishing = 0, rank",
         PROVIDER,
         file=f"{PG}/submissions.sql",
+        everywhere=True,
     ),
     sqlite(
         "a crash while asking takes a job from its provider",
