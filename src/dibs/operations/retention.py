@@ -11,6 +11,7 @@ AHEAD = 10  # days of partitions made ahead
 STEP = 1_000  # rows that one statement deletes
 DEAD_DAYS = 90
 NAME_DAYS = 400
+BATCH_DAYS = 30
 
 
 @operation()
@@ -68,3 +69,10 @@ def old_requests() -> Conversation[bool]:
     """Drop the keys of requests that are a day old; whether there may be more."""
     rows = yield Statement("prune_requests", limit=STEP)
     return bool(rows[0][0] == STEP)
+
+
+@operation()
+def old_batches(days: int = BATCH_DAYS) -> Conversation[bool]:
+    """Drop batches that finished so long ago, their parts first; whether there may be more."""
+    rows = yield Statement("prune_parts", days=days, limit=STEP)
+    return bool(rows[0][0])

@@ -3,7 +3,7 @@ CREATE TABLE dibs_batches (
   id integer primary key autoincrement,
   name text,
   created_at integer not null,
-  sealed_at integer,                            -- since then jobs come from its own jobs alone
+  closed_at integer,                            -- since then jobs come from its own jobs alone
   finished_at integer,                          -- all of its jobs were final, and its hooks were added
   hooks text                                    -- the jobs to add then
 );
@@ -16,8 +16,8 @@ CREATE TABLE dibs_dead (
   payload text, tags text, progress text, failures text, hook_error text, row_key text,
   submits integer not null default 0, part integer
 );
-INSERT INTO "dibs_dead" VALUES(9,1794880882873000,1794880882872000,1794880882874000,1794880882877000,4470814829381156868,2658649,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794880882.872,"finished_at":1794880882.873},{"attempt":2,"error":"second","started_at":1794880882.874,"finished_at":1794880882.877}]',NULL,NULL,0,NULL);
-INSERT INTO "dibs_dead" VALUES(10,1794880882878000,1794880882878000,NULL,1794880882878000,NULL,1472337,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL,0,NULL);
+INSERT INTO "dibs_dead" VALUES(9,1794882141859000,1794882141856000,1794882141859000,1794882141860000,2220046943869992964,2436417,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794882141.858,"finished_at":1794882141.859},{"attempt":2,"error":"second","started_at":1794882141.859,"finished_at":1794882141.86}]',NULL,NULL,0,NULL);
+INSERT INTO "dibs_dead" VALUES(10,1794882141860000,1794882141860000,NULL,1794882141861000,NULL,1639147,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL,0,NULL);
 CREATE TABLE dibs_history (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null, expires integer not null,
@@ -26,8 +26,8 @@ CREATE TABLE dibs_history (
   queue text not null, type text not null, unique_key text,
   payload text, tags text, progress text, failures text, result text, submits integer not null default 0, part integer
 );
-INSERT INTO "dibs_history" VALUES(7,1794880882865000,1794880882865000,1794880882865000,1794880882870000,1795485682870000,4470814829381156865,2050294,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}',0,NULL);
-INSERT INTO "dibs_history" VALUES(8,1794880882871000,1794880882871000,1794880882871000,1794880882871000,1795485682871000,4470814829381156866,1188451,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,0,NULL);
+INSERT INTO "dibs_history" VALUES(7,1794882141853000,1794882141853000,1794882141853000,1794882141854000,1795486941854000,2220046943869992961,1482192,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}',0,NULL);
+INSERT INTO "dibs_history" VALUES(8,1794882141855000,1794882141855000,1794882141856000,1794882141856000,1795486941856000,2220046943869992962,2021333,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,0,NULL);
 CREATE TABLE dibs_jobs (
   id integer primary key autoincrement,         -- or ids would come back once the table is empty
   run_at integer not null,
@@ -55,22 +55,22 @@ CREATE TABLE dibs_jobs (
   row_key text,                                 -- of the row that it stands for, in an adopted table named like its type
   part integer                                  -- of a batch: the id of that part's first job
 );
-INSERT INTO "dibs_jobs" VALUES(1,1794880882862000,1794880882862000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(2,1794880882862000,1794880882862000,NULL,NULL,NULL,0,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794880882863000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(4,1794880882863000,1794880882863000,NULL,NULL,NULL,0,14,0,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(5,1794880882863000,1794880882863000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(6,1794880882864000,1794880882864000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(11,1794880942879000,1794880882879000,1794880882879000,NULL,1737966,2,4,0,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794880882.879,"finished_at":1794880882.879}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(12,1794880882880000,1794880882880000,1794880882880000,NULL,1531563,2,14,0,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794880882.88,"finished_at":1794880882.88}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(13,1794880882882000,1794880882882000,1794880882882000,NULL,1752301,2,4,0,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(14,1794880882883000,1794880882883000,1794880882885000,NULL,1645785,2,4,0,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(15,1794880883495293,1794880882886000,1794880882887000,NULL,3060910,2,24,0,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-b21ce2","started_at":1794880882.887,"finished_at":1794880882.888}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(16,1794880883258282,1794880882887000,1794880882887000,NULL,2214215,2,24,0,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-b21ce2","started_at":1794880882.887,"finished_at":1794880882.888}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(17,1794880882893000,1794880882893000,1794880882901000,4470814829381156873,2059826,1,4,1,0,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(1,1794882141850000,1794882141850000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(2,1794882141850000,1794882141850000,NULL,NULL,NULL,0,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794882141851000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(4,1794882141851000,1794882141851000,NULL,NULL,NULL,0,14,0,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(5,1794882141852000,1794882141852000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(6,1794882141852000,1794882141852000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(11,1794882201862000,1794882141861000,1794882141862000,NULL,1401994,2,4,0,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794882141.862,"finished_at":1794882141.862}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(12,1794882141863000,1794882141862000,1794882141863000,NULL,1167237,2,14,0,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794882141.863,"finished_at":1794882141.863}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(13,1794882141864000,1794882141863000,1794882141864000,NULL,1329677,2,4,0,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(14,1794882141864000,1794882141864000,1794882141865000,NULL,1954178,2,4,0,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(15,1794882142494535,1794882141867000,1794882141868000,NULL,3094407,2,24,0,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-b8cb81","started_at":1794882141.868,"finished_at":1794882141.869}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(16,1794882142513501,1794882141868000,1794882141868000,NULL,3062219,2,24,0,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-b8cb81","started_at":1794882141.868,"finished_at":1794882141.869}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(17,1794882141869000,1794882141869000,1794882141870000,2220046943869992969,1159454,1,4,1,0,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_migrations (
   number integer primary key, name text not null, applied_at integer not null);
-INSERT INTO "dibs_migrations" VALUES(1,'initial',1794880882850000);
+INSERT INTO "dibs_migrations" VALUES(1,'initial',1794882141842000);
 CREATE TABLE dibs_parts (
   id integer primary key,                       -- of its first job
   batch integer not null, last integer not null,  -- and of its last job
@@ -106,10 +106,10 @@ CREATE TABLE dibs_unique_keys (
   primary key (type, key)
 ) without rowid;
 INSERT INTO "dibs_unique_keys" VALUES('task','held',5,NULL);
-INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948480882871000);
+INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948482141856000);
 CREATE TABLE dibs_worker_names (id integer primary key, name text not null, seen_at integer not null);
-INSERT INTO "dibs_worker_names" VALUES(605915361097,'worker-b21ce2',1794880882886000);
-INSERT INTO "dibs_worker_names" VALUES(4263701276189,'worker-4b57b5',1794880882857000);
+INSERT INTO "dibs_worker_names" VALUES(2117201751585,'worker-801158',1794882141849000);
+INSERT INTO "dibs_worker_names" VALUES(2486194821610,'worker-b8cb81',1794882141867000);
 CREATE TABLE dibs_workers (
   id integer primary key,                       -- random: a number that comes back after a restore belongs to nobody
   name text not null,
@@ -121,13 +121,33 @@ CREATE TABLE dibs_workers (
   asking integer not null default 1,            -- it has claimed since its last beat, or had room to
   claims integer not null default 0             -- of a worker over HTTP: the number of its last claim
 );
-INSERT INTO "dibs_workers" VALUES(4263701276189,'worker-4b57b5',15.0,3.0,1794880882857000,1794880882857000,1794880882857000,1,0);
+INSERT INTO "dibs_workers" VALUES(2117201751585,'worker-801158',15.0,3.0,1794882141849000,1794882141849000,1794882141849000,1,0);
 CREATE VIEW dibs_clock as select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000 as now;
 CREATE INDEX dibs_claim_order on dibs_jobs (queue, rank, run_at) where held = 0;
 CREATE UNIQUE INDEX dibs_row_lease on dibs_jobs (type, row_key) where row_key is not null;
 CREATE INDEX dibs_dead_queue on dibs_dead (queue, state);
 CREATE INDEX dibs_old_requests on dibs_requests (at);
 CREATE INDEX dibs_parts_of_batch on dibs_parts (batch, id);
+CREATE TRIGGER dibs_part_ended after update on dibs_parts when new.total = new.successful + new.failed + new.cancelled begin
+  update dibs_batches set finished_at = (select now from dibs_clock)
+  where id = new.batch and closed_at is not null and finished_at is null and (
+    select p.id from dibs_parts p where p.batch = new.batch and p.total > p.successful + p.failed + p.cancelled order by p.id desc limit 1) is null;
+end;
+CREATE TRIGGER dibs_batch_closed after update of closed_at on dibs_batches begin
+  update dibs_batches set finished_at = (select now from dibs_clock)
+  where id = new.id and closed_at is not null and finished_at is null and (
+    select p.id from dibs_parts p where p.batch = new.id and p.total > p.successful + p.failed + p.cancelled order by p.id desc limit 1) is null;
+end;
+CREATE TRIGGER dibs_batch_finished after update of finished_at on dibs_batches when old.finished_at is null and new.finished_at is not null begin
+  insert into dibs_jobs (queue, rank, type, run_at, created_at, max_attempts, payload, tags, submits)
+  select json_extract(h.value, '$.queue'), json_extract(h.value, '$.rank'), json_extract(h.value, '$.type'),
+    max(coalesce(cast(json_extract(h.value, '$.run_at') * 1000000 as integer), c.now + cast(json_extract(h.value, '$.delay') * 1000000 as integer)), c.now), c.now,
+    json_extract(h.value, '$.max_attempts'), coalesce(json_extract(h.value, '$.payload'), json_object('batch_id', new.id)),
+    json_extract(h.value, '$.tags'), json_extract(h.value, '$.submits')
+  from dibs_clock c cross join json_each(new.hooks) h
+  where json_extract(h.value, '$.hook') in ('on_complete', case
+    when exists (select 1 from dibs_parts p where p.batch = new.id and p.successful < p.total) then 'on_failure' else 'on_success' end);
+end;
 CREATE UNIQUE INDEX dibs_one_submission on dibs_submissions (type, digest) where digest is not null;
 CREATE INDEX dibs_expired_submissions on dibs_submissions (expires) where expires is not null;
 CREATE VIEW dibs_all_jobs as
