@@ -22,6 +22,8 @@ OPERATIONS = sorted((SOURCE / "operations").glob("*.py"))
 LONGEST = 400
 
 PUBLIC = [
+    "Batch",
+    "BatchProgress",
     "Call",
     "CurrentJob",
     "Dibs",

@@ -196,9 +196,8 @@ class JoinTimeout(DibsError, TimeoutError):
 
     def __init__(self, job_id: int, state: str, timeout: float, *, what: str = "Job") -> None:
         self.job_id, self.state = job_id, state
-        super().__init__(
-            f"{what} {job_id} is still {state} after {timeout:g} s. Is a worker running that knows its task?"
-        )
+        hint = "Nobody has closed it." if state == "OPEN" else "Is a worker running that knows its task?"
+        super().__init__(f"{what} {job_id} is still {state} after {timeout:g} s. {hint}")
 
 
 class LeaseLost(DibsError):
