@@ -15,13 +15,15 @@ where j.id = :id and j.token = :token and j.held = 1 and (select p.batch from di
 
 -- name: add_parts
 -- SQLite has one writer, so the next ids are known, and have no gaps.
-insert into dibs.jobs (id, queue, rank, type, run_at, created_at, max_attempts, tags, submits, payload, part)
-select s.seq + 1 + p.key, :queue, :rank, :type, max(coalesce(:run_at, c.now + cast(:delay * 1000000 as integer)), c.now), c.now, :max_attempts, :tags, :submits,
-  p.value, s.seq + 1 + p.key - p.key % :size
-from dibs.clock c cross join (select coalesce((select seq from sqlite_sequence where name = 'dibs.jobs'), 0) as seq) s cross join json_each(:payloads) p;
+insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, tags, submits, payload, part)
+select :queue, :rank, :type, max(coalesce(:run_at, c.now + cast(:delay * 1000000 as integer)), c.now), c.now, :max_attempts, :tags, :submits,
+  p.value, coalesce((select seq from sqlite_sequence where name = 'dibs.jobs'), 0) + 1 + p.key - p.key % :size
+from dibs.clock c cross join json_each(:payloads) p;
 select id from dibs.jobs where id > last_insert_rowid() - :count and id <= last_insert_rowid();
+with recursive pieces (at) as (select 0 union all select at + :size from pieces where at + :size < :count)
 insert into dibs.parts (id, batch, last, total)
-select part, :batch, max(id), count(*) from dibs.jobs where id > last_insert_rowid() - :count and id <= last_insert_rowid() group by part;
+select s.last - :count + 1 + p.at, :batch, s.last - :count + min(p.at + :size, :count), min(:size, :count - p.at)
+from (select seq as last from sqlite_sequence where name = 'dibs.jobs') s cross join pieces p;
 
 -- name: make_part
 -- Of jobs that were added in this transaction.
