@@ -208,6 +208,19 @@ def test_a_job_of_no_batch_has_none(app: Dibs, shop: Shop) -> None:
     assert app.get(job.id).result == [True, True]
 
 
+def test_the_failure_of_a_job_with_a_hook_is_counted_with_it(app: Dibs, shop: Shop) -> None:
+    seen: list[str] = []
+
+    @app.task(name="hooked", max_attempts=1, on_failure=lambda job, connection: seen.append(job.state))
+    def hooked() -> None:
+        raise ValueError
+
+    with app.batch(on_complete=shop.completed) as batch:
+        batch.add([hooked.call()])
+    app.drain()
+    assert (len(seen), counts(batch.progress()), shop.said) == (1, (1, 0, 1, 0), [("completed", batch.id)])
+
+
 # In the caller's own transaction
 
 

@@ -62,6 +62,18 @@ def test_batches_are_cancelled_and_retried(app: Dibs, server: Serving) -> None:
 
 
 @on_one
+def test_workers_over_http_are_counted(app: Dibs, server: Serving) -> None:
+    batch = batch_of(app, *numbers(2))
+    batch.close()
+    with server.client() as client:
+        good, bad = client.post("/api/claims", json={"queues": ["numbers"], "limit": 2}).json()["jobs"]
+        client.post(f"/api/claims/{good['lease']}/complete", json={"result": 0})
+        client.post(f"/api/claims/{bad['lease']}/fail", json={"error": "no", "permanent": True})
+        shown = client.get(f"/api/batches/{batch.id}").json()
+        assert (shown["successful"], shown["failed"], shown["status"]) == (1, 1, "FINISHED")
+
+
+@on_one
 def test_mistakes(server: Serving) -> None:
     with server.client() as client:
         for answer in (
