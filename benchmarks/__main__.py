@@ -11,7 +11,19 @@ from benchmarks.places import NEWEST, Bench
 from benchmarks.report import Answer, Bound, Figure, dump
 from tests.servers import Leash, installations
 
-QUESTIONS = ("turns", "enqueue", "slope", "steady", "growth", "late", "workers", "live", "adopted", "providers")
+QUESTIONS = (
+    "turns",
+    "enqueue",
+    "slope",
+    "steady",
+    "growth",
+    "late",
+    "workers",
+    "live",
+    "adopted",
+    "batches",
+    "providers",
+)
 ROUNDS = 3
 
 

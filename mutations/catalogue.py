@@ -867,4 +867,187 @@ PROVIDERS = [
     ),
 ]
 
-BREAKAGES = [*FENCES, *WATCHING, *SERVING, *CANCELLING, *CLAIMING, *RECOVERING, *KEYED, *ADOPTED, *PROVIDERS, *RULES]
+BATCHES = f"{TESTS}batches.py"
+LITE_SCHEMA = "src/dibs/engines/sqlite/migrations/0001_initial.sql"
+
+BATCHED = [
+    postgres(
+        "batch: of two who count at the same time neither waits for the other",
+        "  perform from dibs.batches b where b.id = any (_batches) order by b.id for no key update;\n"
+        "  update dibs.batches b set closed_at = b.closed_at where b.id = any (_batches);\n",
+        "",
+        BATCHES,
+    ),
+    postgres(
+        "batch: its row is locked and not written",
+        "  update dibs.batches b set closed_at = b.closed_at where b.id = any (_batches);\n",
+        "",
+        BATCHES,
+    ),
+    postgres(
+        "batch: an open one finishes",
+        "b.closed_at is not null and b.finished_at is null",
+        "b.finished_at is null",
+        BATCHES,
+    ),
+    postgres(
+        "batch: it finishes twice",
+        "b.closed_at is not null and b.finished_at is null",
+        "b.closed_at is not null",
+        BATCHES,
+    ),
+    postgres(
+        "batch: it finishes with its first part",
+        "    if not found then perform dibs.finish_batch_1(_batch); end if;",
+        "    perform dibs.finish_batch_1(_batch);",
+        BATCHES,
+    ),
+    postgres(
+        "batch: parts are locked in another order",
+        "perform from dibs.parts p where p.id = any (_parts) order by p.id for no key update;",
+        "perform from dibs.parts p where p.id = any (_parts) order by p.id desc for no key update;",
+        BATCHES,
+    ),
+    postgres(
+        "batch: a turn that claims does not count",
+        "  if _parts is not null then perform dibs.count_parts_1(_parts, _outcomes, 1); end if;\nend $$;",
+        "end $$;",
+        BATCHES,
+    ),
+    postgres(
+        "batch: a cancel does not count",
+        "array_agg(5::smallint), 1) from gone where part is not null having",
+        "array_agg(5::smallint), 1) from gone where part is null and id < 0 having",
+        BATCHES,
+        file=f"{PG}/jobs.sql",
+    ),
+    postgres(
+        "batch: a persons retry does not count",
+        "array_agg(state), -1) from gone where part is not null having",
+        "array_agg(state), -1) from gone where part is null and id < 0 having",
+        BATCHES,
+        file=f"{PG}/jobs.sql",
+    ),
+    postgres(
+        "batch: a cancel waits for parts while it has jobs",
+        " and (select count(*) from parted) >= 0 order by id for update skip locked",
+        " order by id for update skip locked",
+        BATCHES,
+        file=f"{PG}/jobs.sql",
+    ),
+    postgres(
+        "batch: it is closed beside those who add",
+        "from dibs.batches where id = :batch::bigint for key share;",
+        "from dibs.batches where id = :batch::bigint;",
+        BATCHES,
+        file=f"{PG}/batches.sql",
+    ),
+    postgres(
+        "batch: who adds keeps others from settling",
+        "from dibs.batches where id = :batch::bigint for key share;",
+        "from dibs.batches where id = :batch::bigint for no key update;",
+        BATCHES,
+        file=f"{PG}/batches.sql",
+    ),
+    postgres(
+        "batch: a job adds to it without its token",
+        "where j.id = :id::bigint and j.token = :token::bigint and j.held and (select",
+        "where j.id = :id::bigint and :token::bigint > 0 and j.held and (select",
+        BATCHES,
+        file=f"{PG}/batches.sql",
+    ),
+    postgres(
+        "batch: a job that adds can be cancelled meanwhile",
+        "= :batch::bigint\nfor key share;",
+        "= :batch::bigint;",
+        BATCHES,
+        file=f"{PG}/batches.sql",
+    ),
+    postgres(
+        "batch: closed with nothing left it does not finish",
+        "  perform dibs.finish_batches_1(array[_batch]);\n",
+        "",
+        BATCHES,
+    ),
+    sqlite(
+        "batch: an open one finishes",
+        "where id = new.batch and closed_at is not null and finished_at is null",
+        "where id = new.batch and finished_at is null",
+        BATCHES,
+        file=LITE_SCHEMA,
+    ),
+    sqlite(
+        "batch: it finishes with its first part",
+        "select p.id from dibs.parts p where p.batch = new.batch and p.total > p.successful",
+        "select p.id from dibs.parts p where p.batch = new.batch and p.id < 0 and p.total > p.successful",
+        BATCHES,
+        file=LITE_SCHEMA,
+    ),
+    sqlite(
+        "batch: it finishes twice",
+        "after update of finished_at on dibs.batches when old.finished_at is null and new.finished_at is not null begin",
+        "after update on dibs.parts when new.total = new.successful + new.failed + new.cancelled begin\n"
+        "  update dibs.batches set finished_at = finished_at where id = new.batch;\nend;\n"
+        "create trigger dibs.again after update of finished_at on dibs.batches when new.finished_at is not null begin",
+        BATCHES,
+        file=LITE_SCHEMA,
+    ),
+    sqlite(
+        "batch: a settle does not count",
+        "where j.part is not null group by j.part;",
+        "where j.part < 0 group by j.part;",
+        BATCHES,
+    ),
+    sqlite(
+        "batch: a cancel does not count",
+        "where j.part is not null and j.row_key is null",
+        "where j.part < 0 and j.row_key is null",
+        BATCHES,
+        file=f"{LITE}/jobs.sql",
+    ),
+    sqlite(
+        "batch: a persons retry does not count",
+        "where l.number = 1 and d.part is not null group by d.part;",
+        "where l.number = 1 and d.part < 0 group by d.part;",
+        BATCHES,
+        file=f"{LITE}/jobs.sql",
+    ),
+    sqlite(
+        "batch: a job adds to it without its token",
+        "where j.id = :id and j.token = :token and j.held = 1 and (select",
+        "where j.id = :id and :token > 0 and j.held = 1 and (select",
+        BATCHES,
+        file=f"{LITE}/batches.sql",
+    ),
+    rule(
+        "batch: a job whose key is held is counted",
+        "operations/batches.py",
+        "new = [each.id for each in added if each.created]",
+        "new = [each.id for each in added]",
+        BATCHES,
+    ),
+    rule(
+        "batch: a finished one takes jobs", "operations/batches.py", "if finished or not own:", "if not own:", BATCHES
+    ),
+    rule(
+        "batch: an exception in the block closes it",
+        "batches.py",
+        "        if error is None:\n            self.close()",
+        "        if True:\n            self.close()",
+        "tests/test_batches.py",
+    ),
+]
+
+BREAKAGES = [
+    *FENCES,
+    *WATCHING,
+    *SERVING,
+    *CANCELLING,
+    *CLAIMING,
+    *RECOVERING,
+    *KEYED,
+    *ADOPTED,
+    *BATCHED,
+    *PROVIDERS,
+    *RULES,
+]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dibs.app import Dibs
+    from dibs.batch import BatchProgress
+    from dibs.batches import Batch
     from dibs.calls import Call, Task
     from dibs.context import CurrentJob, current_job
     from dibs.errors import DibsError
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batch",
+    "BatchProgress",
     "Call",
     "CurrentJob",
     "Dibs",
@@ -38,6 +42,8 @@ __all__ = [
 
 # Loaded when first asked for: who only catches DibsError need not wait for a worker to be loaded.
 _PLACES = {
+    "Batch": "dibs.batches:Batch",
+    "BatchProgress": "dibs.batch:BatchProgress",
     "Call": "dibs.calls:Call",
     "CurrentJob": "dibs.context:CurrentJob",
     "Dibs": "dibs.app:Dibs",

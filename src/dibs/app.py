@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
+from dibs.batches import Batches
 from dibs.calls import Call, Task, new_jobs
 from dibs.config import Settings, database_url
 from dibs.engines.callers import arun_on, run_on
@@ -45,7 +46,7 @@ class Declare(Protocol):
         """Declare it."""
 
 
-class Dibs(Workplace):
+class Dibs(Workplace, Batches):
     """Background jobs on the database you already have.
 
     >>> app = Dibs("sqlite:///shop.db")

@@ -32,6 +32,7 @@ class CurrentJob:
     """
 
     __slots__ = (
+        "_batch",
         "_begin",
         "_payload",
         "_tell",
@@ -55,10 +56,11 @@ class CurrentJob:
         worker: str,
         tell: Callable[[Lease, bytes], None],
         begin: Callable[[CurrentJob, Any], Any],
+        batch: tuple[Callable[[int], Any], Callable[[int], Any]] | None = None,
     ) -> None:
         self.lease, self._payload, self.worker = job.lease, job.payload, worker
         self.type, self.queue, self.attempt, self.max_attempts = job.type, job.queue, job.attempts, job.max_attempts
-        self._tell, self._begin = tell, begin
+        self._tell, self._begin, self._batch = tell, begin, batch
         self.result: Any = None
         self.cancelled = False
         self.began = self.settled = False  # its own transaction
@@ -96,6 +98,20 @@ class CurrentJob:
         LeaseLost is raised.
         """
         return self._begin(self, session)
+
+    def batch(self) -> Any:
+        """The batch that it belongs to, or None: a job may add more to its own batch."""
+        return None if self._batch is None else self._batch[0](self.id)
+
+    async def abatch(self) -> Any:
+        """The same for async code."""
+        return None if self._batch is None else await self._batch[1](self.id)
+
+
+def lease_here() -> Lease | None:
+    """Of the job that runs here, if one does."""
+    found = _current.get(None)
+    return None if found is None else found.lease
 
 
 def current_job() -> CurrentJob:

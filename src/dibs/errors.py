@@ -15,9 +15,11 @@ DibsError
 │   ├── NoCurrentJob            current_job() outside of a job
 │   └── ProcessDied             the process of a job ended before the job did
 ├── JobNotFound (LookupError)
+├── BatchNotFound (LookupError)
+├── BatchClosed                 jobs for a batch that takes no more
 ├── NotRetryable                only FAILED and CANCELLED jobs can be retried by a person
 ├── UniqueKeyHeld               another job holds the unique key
-├── JoinTimeout (TimeoutError)  the job was not final in time
+├── JoinTimeout (TimeoutError)  the job was not final in time, or the batch not finished
 ├── LeaseLost                   the job was taken over; nothing was written
 └── DatabaseError
     ├── Unreachable             no server, no route, no such host
@@ -154,6 +156,23 @@ class JobNotFound(DibsError, LookupError):
         super().__init__(f"There is no job {job_id}. It may be past its retention.")
 
 
+class BatchNotFound(DibsError, LookupError):
+    """No batch has this id (any more)."""
+
+    def __init__(self, batch_id: int) -> None:
+        self.batch_id = batch_id
+        super().__init__(f"There is no batch {batch_id}. It may be past its retention.")
+
+
+class BatchClosed(DibsError):
+    """The batch takes no more jobs from here. Nothing was written."""
+
+    def __init__(self, batch_id: int, *, finished: bool) -> None:
+        self.batch_id, self.finished = batch_id, finished
+        what = "has finished" if finished else "is closed: only its own jobs may add to it, while they run"
+        super().__init__(f"Batch {batch_id} {what}. Begin another one for these jobs: with app.batch(...).")
+
+
 class NotRetryable(DibsError):
     """Only FAILED and CANCELLED jobs can be retried by a person."""
 
@@ -173,11 +192,12 @@ class UniqueKeyHeld(DibsError):
 
 
 class JoinTimeout(DibsError, TimeoutError):
-    """The job was not final within the time that join was given."""
+    """The job was not final, or the batch not finished, within the time that join was given."""
 
-    def __init__(self, job_id: int, state: str, timeout: float) -> None:
+    def __init__(self, job_id: int, state: str, timeout: float, *, what: str = "Job") -> None:
         self.job_id, self.state = job_id, state
-        super().__init__(f"Job {job_id} is still {state} after {timeout:g} s. Is a worker running that knows its task?")
+        hint = "Nobody has closed it." if state == "OPEN" else "Is a worker running that knows its task?"
+        super().__init__(f"{what} {job_id} is still {state} after {timeout:g} s. {hint}")
 
 
 class LeaseLost(DibsError):

@@ -29,7 +29,7 @@ TABLES = {
     "secrets": "name value",
     "requests": "key fingerprint job at",
     "stats": "minute queue successful failed retried",
-    "batches": "id name created_at sealed_at finished_at hooks",
+    "batches": "id name created_at closed_at finished_at hooks",
     "parts": "id batch last total successful failed cancelled",
     "submissions": "job round type key tried begun_at task_id digest accepted_at others answer answered_at outcome "
     "usage finished_at expires part",

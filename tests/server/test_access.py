@@ -12,6 +12,7 @@ from dibs import Dibs
 from dibs.operations import tokens
 from dibs.server import access, socket
 from dibs.server.asgi import ALL
+from dibs.server.openapi import _wire
 from dibs.tokens import SCOPES, Known, hashed, new_token, signed
 from tests.apps import on_one
 from tests.server.serving import Serving, serving
@@ -66,7 +67,7 @@ def test_an_origin_that_is_allowed(app: Dibs) -> None:
 
 
 def path_of(path: str) -> str:
-    return path.format(job_id=1, queue="q", lease="1.1", token="dibsc_1_1_x")
+    return path.format(job_id=1, batch_id=1, queue="q", lease="1.1", token="dibsc_1_1_x")
 
 
 @on_one
@@ -97,7 +98,7 @@ def test_a_token_for_one_job_is_good_for_nothing_else(app: Dibs) -> None:
         for route in ALL:
             answer = client.request(
                 route.method,
-                route.path.format(job_id=second, queue="q", lease=f"{second}.1", token="dibsc_1_1_x"),
+                route.path.format(job_id=second, batch_id=second, queue="q", lease=f"{second}.1", token="dibsc_1_1_x"),
                 headers={"content-type": "application/json"},
             )
             assert (answer.status_code in (401, 403)) is (route.scope is not None), route.path
@@ -156,7 +157,7 @@ def test_headers_that_are_no_tokens(app: Dibs, server: Serving) -> None:
 def test_the_table_of_routes_and_scopes_is_true() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()
     documented = re.findall(r"^\| `(GET|POST) (\S+)` \| (\w*) ?\|", page, re.MULTILINE)
-    assert documented == [(route.method, route.path.replace("{job_id}", "{jobId}"), route.scope or "") for route in ALL]
+    assert documented == [(route.method, _wire(route.path), route.scope or "") for route in ALL]
 
 
 @on_one

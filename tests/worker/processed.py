@@ -30,6 +30,12 @@ async def adouble(n: int) -> int:
     return 2 * n
 
 
+@app.task(process=True)
+def spread(n: int) -> None:
+    """More of its own batch."""
+    current_job().batch().add(double.call(n=k) for k in range(n))
+
+
 @app.task(process=True, max_attempts=1)
 def fail(how: str) -> Any:
     """In one of many ways."""

@@ -62,6 +62,14 @@ def _is_alive(pid: int) -> bool:
     return state != "Z"
 
 
+def test_a_process_adds_to_the_batch_of_its_job(tasks: Any) -> None:
+    with tasks.app.batch() as batch:
+        batch.add([tasks.spread.call(n=3)])
+    tasks.app.drain()
+    progress = batch.progress()
+    assert (progress.total, progress.successful, progress.state) == (4, 4, "FINISHED")
+
+
 def written(path: Path) -> list[int]:
     """The numbers in a file, as soon as they are there."""
     deadline = time.monotonic() + PATIENCE

@@ -11,6 +11,7 @@ import click
 # Loaded when called: `dibs --help`, and completion in a shell, need no database and no worker.
 COMMANDS = {
     "adopt": "Tables of yours that are queues: plan what they need, apply it, check them.",
+    "batches": "Batches: list them, watch one, cancel it, retry what failed in it, close it.",
     "completion": "Print what makes Tab complete in your shell.",
     "db": "The schema in your database: bring it up to date, look at it, print it.",
     "demo": "A tour: jobs run, one fails and is retried, and a worker is killed with SIGKILL while it runs another.",

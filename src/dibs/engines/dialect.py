@@ -2,8 +2,8 @@
 
 A name holds one step or several; their rows come one after another. `-- when x` before a step skips it when the
 value x is empty; `-- each x` executes it once for each row of the table x, in one go; `-- gives x` adds the first
-column of its rows to the list x, for the steps that follow. Parameters are written `:name`; `dibs.` stands for the
-schema or the prefix.
+column of its rows to the list x, for the steps that follow; `-- notes x` does so too, and keeps its rows to itself.
+Parameters are written `:name`; `dibs.` stands for the schema or the prefix.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dibs.operations.operation import Compiled, Conversation, Operation, Queries
 T = TypeVar("T")
 
 NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
-MARK = re.compile(r"^-- (when|each|gives) (\w+)$", re.MULTILINE)
+MARK = re.compile(r"^-- (when|each|gives|notes) (\w+)$", re.MULTILINE)
 COMMENT = re.compile(r"^\s*--.*$|\s+-- .*$", re.MULTILINE)
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 OWN = re.compile(r"\bdibs\.(?=[a-z_%])")
@@ -34,6 +34,7 @@ class Step:
     when: str = ""  # not if this value is empty
     each: str = ""  # once for each row of this table
     gives: str = ""  # the list that the first column of its rows is added to
+    notes: str = ""  # the same, and its rows are no part of the answer
     uses: frozenset[str] = frozenset()  # its parameters
 
 
@@ -43,7 +44,7 @@ class Dialect(ABC):
     def __init__(self, package: str, own: str, rewrite: Callable[[str], str] = str) -> None:
         self.own = own
         self.steps = {name: [*_steps(body, self._text, rewrite)] for name, body in _statements(package)}
-        self.given = {name: {step.gives for step in steps if step.gives} for name, steps in self.steps.items()}
+        self.given = {name: _given(steps) for name, steps in self.steps.items()}
 
     def _text(self, sql: str) -> str:
         return OWN.sub(lambda _: self.own, sql)
@@ -77,8 +78,8 @@ class Dialect(ABC):
         values = statement.values
         encoded: dict[str, Any] = {}
         rows: Rows = []
-        steps, given = self._known(statement)
-        for name in given:
+        steps, names = self._known(statement)
+        for name in names:
             values[name] = []
         for step in steps:
             if step.each:
@@ -87,10 +88,11 @@ class Dialect(ABC):
             elif not step.when or _is_there(values[step.when]):
                 encoded.update(self.encode(values, step.uses - encoded.keys() if encoded else step.uses))
                 came = yield step.sql, encoded
-                rows += came
-                if step.gives and came:
-                    values[step.gives] += [row[0] for row in came]
-                    encoded.pop(step.gives, None)
+                if not step.notes:
+                    rows += came
+                if came and (given := step.gives or step.notes):
+                    values[given] += [row[0] for row in came]
+                    encoded.pop(given, None)
         return rows
 
     def _own_steps(self, statement: Statement) -> Queries[Rows]:
@@ -99,8 +101,12 @@ class Dialect(ABC):
     def _known(self, statement: Statement) -> tuple[Sequence[Step], Iterable[str]]:
         """Its steps, and the lists that they hand each other."""
         if isinstance(statement, Compiled):
-            return statement.steps, {step.gives for step in statement.steps if step.gives}
+            return statement.steps, _given(statement.steps)
         return self.steps[statement.name], self.given.get(statement.name, ())
+
+
+def _given(steps: Sequence[Step]) -> set[str]:
+    return {step.gives or step.notes for step in steps} - {""}
 
 
 def _is_there(value: Any) -> bool:

@@ -68,7 +68,7 @@ class Page:
 @operation(repeatable=False)
 def add(job: NewJob) -> Conversation[Added]:
     """Add one job without a unique key."""
-    rows = yield Statement("add", payload=job.payload, **_common(job))
+    rows = yield Statement("add", payload=job.payload, **common(job))
     return Added(JobId(rows[0][0]), True, moment(rows[0][1]), moment(rows[0][2]))
 
 
@@ -95,11 +95,11 @@ def add_keyed(jobs: Sequence[NewJob]) -> Conversation[list[Added]]:
     else:
         raise Conflict("A unique key is taken and freed faster than I can look. Try again.")
     for job in {(job.queue, job.rank): job for job in jobs}.values():
-        yield _wake(job)
+        yield wake(job)
     return [found[n] for n in range(len(jobs))]
 
 
-class _Source:
+class Source:
     """Where new jobs come from; an iterator can be read only once."""
 
     def __init__(self, jobs: Iterable[NewJob]) -> None:
@@ -110,12 +110,13 @@ class _Source:
         return iter(self.jobs)
 
     def complete(self) -> bool:
+        """It can be read from its beginning."""
         return not self.begun or iter(self.jobs) is not self.jobs
 
 
 def add_many(jobs: Iterable[NewJob]) -> Operation[list[JobId]]:
     """Add any number of jobs, read in chunks; their ids in order."""
-    source = _Source(jobs)
+    source = Source(jobs)
     return Operation(
         lambda: _add_many(source), "add_many", repeatable=False, atomic=True, reads=False, restartable=source.complete
     )
@@ -124,24 +125,26 @@ def add_many(jobs: Iterable[NewJob]) -> Operation[list[JobId]]:
 def _add_many(jobs: Iterable[NewJob]) -> Conversation[list[JobId]]:
     ids: list[JobId] = []
     ranges: dict[tuple[str, int], NewJob] = {}
-    for keyed, chunk in _chunks(jobs):
+    for keyed, chunk in chunks(jobs):
         if keyed:
             ids += [added.id for added in (yield from add_keyed(chunk))]
             continue
         payloads = Documents([job.payload for job in chunk])
-        rows = yield Statement("add_many", payloads=payloads, count=len(chunk), **_common(chunk[0]))
+        rows = yield Statement("add_many", payloads=payloads, count=len(chunk), **common(chunk[0]))
         ids += [row[0] for row in rows]
         ranges.setdefault((chunk[0].queue, chunk[0].rank), chunk[0])
     for job in ranges.values():
-        yield _wake(job)
+        yield wake(job)
     return ids
 
 
-def _wake(job: NewJob) -> Statement:
+def wake(job: NewJob) -> Statement:
+    """Whoever waits for such jobs looks."""
     return Statement("wake", queue=job.queue, rank=job.rank, run_at=job.run_at, delay=job.delay)
 
 
-def _common(job: NewJob) -> dict[str, Any]:
+def common(job: NewJob) -> dict[str, Any]:
+    """What is the same in all jobs of a chunk."""
     return {
         "queue": job.queue,
         "rank": job.rank,
@@ -155,7 +158,7 @@ def _common(job: NewJob) -> dict[str, Any]:
 
 
 def _plain_row(job: NewJob) -> Row:
-    return (*[*_common(job).values()][:6], job.payload, job.tags, job.submits)
+    return (*[*common(job).values()][:6], job.payload, job.tags, job.submits)
 
 
 def _keyed_row(job: NewJob) -> Row:
@@ -185,7 +188,7 @@ def add_once(key: str, fingerprint: str, job: NewJob) -> Conversation[Once]:
     return Once(added.id, added.created, fingerprint)
 
 
-def _chunks(jobs: Iterable[NewJob]) -> Iterator[tuple[bool, list[NewJob]]]:
+def chunks(jobs: Iterable[NewJob]) -> Iterator[tuple[bool, list[NewJob]]]:
     """Neighbours that differ in nothing but their payload go in one statement, up to a size."""
     for kind, group in groupby(jobs, _kind):
         chunk: list[NewJob] = []
@@ -259,10 +262,10 @@ def _checked_cursor(cursor: int) -> int:
 @operation()
 def cancel(ids: Sequence[JobId | int]) -> Conversation[int]:
     """Cancel jobs that are not final; how many there were."""
-    return (yield from _cancel([job_id for job_id in ids if 0 < job_id <= BIGGEST]))
+    return (yield from cancel_all([job_id for job_id in ids if 0 < job_id <= BIGGEST]))
 
 
-def _cancel(ids: Sequence[int]) -> Conversation[int]:
+def cancel_all(ids: Sequence[int]) -> Conversation[int]:
     """Whatever is free at once; then those that others are busy with, when the first of them is free."""
     done = 0
     while ids:
@@ -311,7 +314,7 @@ def cancel_matching(wanted: Filter, *, after: int = 0) -> Conversation[Bulk]:
     """One step of cancelling all that match."""
     rows = yield Statement("matching_live", after=_checked_cursor(after), limit=BULK, **wanted.values())
     ids = [row[0] for row in rows]
-    done = yield from _cancel(ids)
+    done = yield from cancel_all(ids)
     return Bulk(done, len(ids) - done, ids[-1] if len(ids) == BULK else None)
 
 

@@ -11,6 +11,7 @@ AHEAD = 10  # days of partitions made ahead
 STEP = 1_000  # rows that one statement deletes
 DEAD_DAYS = 90
 NAME_DAYS = 400
+BATCH_DAYS = 30
 
 
 @operation()
@@ -69,3 +70,10 @@ def old_ones() -> Conversation[bool]:
     requests = yield Statement("prune_requests", limit=STEP)
     submissions = yield Statement("prune_submissions", limit=STEP)
     return STEP in (requests[0][0], submissions[0][0])
+
+
+@operation()
+def old_batches(days: int = BATCH_DAYS) -> Conversation[bool]:
+    """Drop batches that finished so long ago, their parts first; whether there may be more."""
+    rows = yield Statement("prune_parts", days=days, limit=STEP)
+    return bool(rows[0][0])

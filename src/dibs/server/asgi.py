@@ -24,11 +24,11 @@ from dibs.server.hub import Hub
 from dibs.server.judge import Judge
 from dibs.server.openapi import pages
 from dibs.server.problems import Refusal, answer, problem_of
-from dibs.server.rest import callbacks, claims, events, jobs, queues
+from dibs.server.rest import batches, callbacks, claims, events, jobs, queues
 from dibs.server.rest.route import Route, Server
 from dibs.server.socket import Socket, Sockets
 
-ROUTES: list[Route] = [*jobs.ROUTES, *events.ROUTES, *queues.ROUTES, *claims.ROUTES, *callbacks.ROUTES]
+ROUTES: list[Route] = [*jobs.ROUTES, *events.ROUTES, *batches.ROUTES, *queues.ROUTES, *claims.ROUTES, *callbacks.ROUTES]
 ALL = [*ROUTES, *pages(ROUTES)]
 
 

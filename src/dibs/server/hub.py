@@ -17,15 +17,17 @@ from typing import Any, Protocol
 
 import msgspec
 
+from dibs.batch import BatchProgress
 from dibs.engines.engine import Engine, Hint
 from dibs.errors import DibsError
-from dibs.operations import watching
+from dibs.operations import batches, watching
 from dibs.operations.rows import Seen
 
 log = logging.getLogger("dibs")
 
 GATHER = 0.005  # seconds in which changes are collected, to be read together
 READ = 1_000  # ids in one statement
+COUNTED = 0.25  # seconds between looks at batches: their counts change with every job
 UNHEARD = 0.25  # seconds between looks where nobody can tell us
 AGAIN, AT_MOST, WELL = 0.25, 2.0, 10.0  # seconds before going on after a failure; after which all is well again
 KNOWN = 10_000  # jobs of watched queues that are remembered
@@ -46,6 +48,16 @@ class Watcher(Protocol):
         """A job that it wants to watch is not there."""
 
 
+class BatchWatcher(Protocol):
+    """Somebody who is told of batches. Neither call may wait."""
+
+    def tell_batch(self, progress: BatchProgress) -> None:
+        """A batch that it watches is like this; perhaps as it was told before."""
+
+    def missing_batch(self, batch_id: int) -> None:
+        """A batch that it wants to watch is not there."""
+
+
 class Changed(msgspec.Struct):
     """What a notification says."""
 
@@ -64,6 +76,8 @@ class Hub:
         self.jobs: dict[int, set[Watcher]] = {}
         self.queues: dict[str, set[Watcher]] = {}
         self.everything: set[Watcher] = set()
+        self.batches: dict[int, set[BatchWatcher]] = {}
+        self.counts = asyncio.Event()  # those of batches may have changed
         self.changed: set[int] = set()  # to be read
         self.asked: dict[int, set[Watcher]] = {}  # to be read for those who have just come
         self.came: dict[tuple[Watcher, str | None], None] = {}  # to watch a queue, in order
@@ -107,6 +121,16 @@ class Hub:
             self.known.clear()
             self.newest = None
 
+    def watch_batch(self, watcher: BatchWatcher, batch_id: int) -> None:
+        """Tell this one of a batch: how far it is now, and whenever that changes."""
+        self.batches.setdefault(batch_id, set()).add(watcher)
+        self.counts.set()
+        self._begin()
+
+    def unwatch_batch(self, watcher: BatchWatcher, batch_id: int) -> None:
+        """No more."""
+        _without(self.batches, batch_id, watcher)
+
     @contextmanager
     def listening(self) -> Iterator[asyncio.Event]:
         """An event that is set whenever something may have changed in the database."""
@@ -138,6 +162,7 @@ class Hub:
                 group.create_task(self._for_ever(self._listen), name="hub listens")
             group.create_task(self._for_ever(self._look), name="hub looks")
             group.create_task(self._for_ever(self._tell), name="hub tells")
+            group.create_task(self._for_ever(self._count), name="hub counts")
 
     async def _for_ever(self, act: Callable[[], Awaitable[None]]) -> None:
         """Again and again, whatever goes wrong: who watches depends on it, and would never know. Slower each time."""
@@ -160,6 +185,7 @@ class Hub:
                 self._heard(hint)
 
     def _heard(self, hint: Hint) -> None:
+        self.counts.set()
         if hint.channel == EVENTS:
             self._note(_ids(hint.payload))
             return
@@ -182,6 +208,7 @@ class Hub:
         self.changed.update(job_id for job_id, final in self.known.items() if not final)
         self.added = True
         self.some.set()
+        self.counts.set()
 
     async def _look(self) -> None:
         """In any case: notifications can be lost."""
@@ -198,6 +225,33 @@ class Hub:
             await self.run_once()
             if not self.engine.can.notifies:  # every commit is heard here: leave the file to others for as long
                 await asyncio.sleep(time.monotonic() - began)
+
+    async def _count(self) -> None:
+        while True:
+            await self.counts.wait()
+            self.counts.clear()
+            await self.count_once()
+            await asyncio.sleep(COUNTED)
+
+    async def count_once(self) -> None:
+        """Read how far the batches are that somebody watches, and tell it."""
+        ids = [*self.batches]
+        try:
+            for at in range(0, len(ids), BREATH):
+                some = ids[at : at + BREATH]
+                found = {each.id: each for each in await self.engine.arun_once(batches.look(some))}
+                for batch_id in some:
+                    self._tell_batch(batch_id, found.get(batch_id))
+        except BaseException:
+            self.counts.set()  # next time
+            raise
+
+    def _tell_batch(self, batch_id: int, progress: BatchProgress | None) -> None:
+        for watcher in [*self.batches.get(batch_id, ())]:
+            if progress is None:
+                watcher.missing_batch(batch_id)
+            else:
+                watcher.tell_batch(progress)
 
     async def run_once(self) -> None:
         """Read what has changed, and tell it."""
@@ -275,7 +329,7 @@ class Hub:
         return bool(self.everything or self.queues)
 
 
-def _without(watched: dict[Any, set[Watcher]], key: Any, watcher: Watcher) -> None:
+def _without(watched: dict[Any, set[Any]], key: Any, watcher: Any) -> None:
     watchers = watched.get(key)
     if watchers is not None:
         watchers.discard(watcher)

@@ -13,13 +13,14 @@ import msgspec
 from starlette.responses import Response
 
 from dibs.job import BIGGEST, MAX_NAME
-from dibs.server.problems import Problem
+from dibs.server.problems import Problem, camel
 from dibs.server.rest.route import Asked, Route
 from dibs.server.wire import NO_CONTROL
 
 REF = "#/components/schemas/{name}"
 PARAMETERS: dict[str, Any] = {
     "job_id": {"type": "integer", "minimum": 1, "maximum": BIGGEST},
+    "batch_id": {"type": "integer", "minimum": 1, "maximum": BIGGEST},
     "queue": {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": NO_CONTROL},
     "token": {"type": "string", "pattern": r"^dibsc_[0-9]{1,19}_[0-9]{1,9}_[A-Za-z0-9_-]{43}$"},
     "lease": {"type": "string", "pattern": r"^[0-9]{1,19}\.[0-9]{1,19}$"},
@@ -52,7 +53,7 @@ The whole of it, for machines: <a href="{root}/openapi.json">openapi.json</a>.</
 <table><thead><tr><th>request</th><th>scope</th><th>what it does</th></tr></thead><tbody>{rows}</tbody></table>
 <h2>WebSocket</h2>
 <p>At <code>/ws</code> and <code>/</code>. Send <code>{{"action":"subscribe","jobId":42}}</code>, or <code>"queue":"mail"</code> or
-<code>"all":true</code> instead of the job; <code>"since"</code> with the last version seen, and <code>"token"</code>, if wanted.
+<code>"all":true</code> or <code>"batchId":7</code> instead of the job; <code>"since"</code> with the last version seen, and <code>"token"</code>, if wanted.
 Also <code>unsubscribe</code> and <code>ping</code>. What comes:
 <code>{{"jobId":42,"status":"RUNNING","attempts":1,"error":null,"version":3}}</code></p>
 </body></html>"""
@@ -77,15 +78,12 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
 
 
 def _wire(path: str) -> str:
-    return path.replace("{job_id}", "{jobId}")
+    return path.replace("{job_id}", "{jobId}").replace("{batch_id}", "{batchId}")
 
 
 def _operation(route: Route) -> dict[str, Any]:
     named = re.findall(r"{(\w+)}", route.path)
-    parameters = [
-        {"name": "jobId" if name == "job_id" else name, "in": "path", "required": True, "schema": PARAMETERS[name]}
-        for name in named
-    ]
+    parameters = [{"name": camel(name), "in": "path", "required": True, "schema": PARAMETERS[name]} for name in named]
     parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in route.query.items()]
     parameters += [{"name": name, "in": "header", "schema": schema} for name, schema in route.headers.items()]
     found: dict[str, Any] = {

@@ -53,6 +53,7 @@ TITLES = {
 # The first class that fits. What is not here is an error of ours, or of the database.
 KINDS: list[tuple[type[DibsError], int, str]] = [
     (errors.JobNotFound, 404, "job_not_found"),
+    (errors.BatchNotFound, 404, "batch_not_found"),
     (errors.PayloadTooLarge, 413, "payload_too_large"),
     (errors.InvalidPayload, 422, "invalid_payload"),
     (errors.InvalidOption, 422, "invalid_option"),

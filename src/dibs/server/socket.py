@@ -2,6 +2,8 @@
 
     -> {"action": "subscribe", "jobId": 42}
     <- {"jobId": 42, "status": "RUNNING", "attempts": 1, "error": null, "version": 3}
+    -> {"action": "subscribe", "batchId": 7}
+    <- {"batchId": 7, "status": "CLOSED", "total": 100, "successful": 60, "failed": 1, "cancelled": 0, "unfinished": 39}
 
 A client that does not read is dropped, never buffered without bound: it comes again, says `since`, and misses nothing.
 """
@@ -11,17 +13,18 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from dibs.batch import BatchProgress
 from dibs.errors import DibsError
 from dibs.job import BIGGEST
 from dibs.operations.rows import Seen
 from dibs.server.access import Gate
 from dibs.server.hub import Hub
-from dibs.server.wire import Body, Id, Name, event_shown
+from dibs.server.wire import Body, Id, Name, counts_shown, event_shown
 from dibs.tokens import Access
 
 MESSAGE = 16 * 1024  # bytes of a message from a client
@@ -39,18 +42,19 @@ class Asked(Body):
 
     action: Literal["subscribe", "unsubscribe", "ping"]
     job_id: Id | None = None
+    batch_id: Id | None = None
     queue: Name | None = None
     all: Literal[True] | None = None
     since: int | None = None
     token: str | None = None
 
     def __post_init__(self) -> None:
-        named = sum(each is not None for each in (self.job_id, self.queue, self.all))
+        named = sum(each is not None for each in (self.job_id, self.batch_id, self.queue, self.all))
         if self.action == "ping":
             if named:
                 raise ValueError("a ping names nothing")
         elif named != 1:
-            raise ValueError('say one of "jobId", "queue" and "all": true')
+            raise ValueError('say one of "jobId", "batchId", "queue" and "all": true')
         if self.since is not None and (self.job_id is None or not 0 <= self.since <= BIGGEST):
             raise ValueError("since must be a version of the job that was told")
 
@@ -62,10 +66,16 @@ class Trouble(msgspec.Struct, rename="camel", omit_defaults=True, tag_field="typ
     message: str
     job_id: int | None = None
     queue: str | None = None
+    batch_id: int | None = None
 
 
 PONG = '{"type":"pong"}'
+Target: TypeAlias = int | str | tuple[str, int] | None  # a job, a queue, a batch, or all queues
 read_asked = msgspec.json.Decoder(Asked).decode
+
+
+def _named(asked: Asked) -> tuple[int | None, str | None, int | None]:
+    return asked.job_id, asked.queue, asked.batch_id
 
 
 class Socket:
@@ -74,10 +84,11 @@ class Socket:
     def __init__(self, websocket: WebSocket, hub: Hub, gate: Gate, mask: frozenset[str]) -> None:
         self.websocket, self.hub, self.gate, self.mask = websocket, hub, gate, mask
         self.told: dict[int, int] = {}  # the versions of the jobs it watches
-        self.tokens: dict[int | str | None, str | None] = {}  # by which it watches jobs and queues, if not by its own
+        self.tokens: dict[Target, str | None] = {}  # by which it watches jobs, queues and batches, if not by its own
         self.told_in_queues: OrderedDict[int, int] = OrderedDict()
         self.queues: set[str | None] = set()
-        self.states: dict[int, str] = {}  # to be sent: the last of each job only
+        self.batches: dict[int, str] = {}  # that it watches, and what it was told of them
+        self.states: dict[Target, str] = {}  # to be sent: the last of each job or batch only
         self.words: deque[str] = deque()  # to be sent as well
         self.unsent = 0
         self.some = asyncio.Event()
@@ -97,6 +108,21 @@ class Socket:
         self.unsent -= len(self.states.pop(seen.id, ""))
         self.states[seen.id] = text = msgspec.json.encode(event_shown(seen, self.mask)).decode()
         self._more(text)
+
+    def tell_batch(self, progress: BatchProgress) -> None:
+        """Counts; sent if they are others than the last."""
+        text = msgspec.json.encode(counts_shown(progress)).decode()
+        if self.batches.get(progress.id) == text:
+            return
+        self.batches[progress.id] = text
+        self.unsent -= len(self.states.pop(("batch", progress.id), ""))
+        self.states["batch", progress.id] = text
+        self._more(text)
+
+    def missing_batch(self, batch_id: int) -> None:
+        """There is no such batch: it is watched no longer."""
+        self._unsubscribe_batch(batch_id)
+        self._say(Trouble("batch_not_found", f"There is no batch {batch_id}.", batch_id=batch_id))
 
     def missing(self, job_id: int) -> None:
         """There is no such job: it is watched no longer."""
@@ -148,14 +174,18 @@ class Socket:
 
     async def _subscribe(self, asked: Asked) -> None:
         if not (await self._access(asked.token)).may("read", asked.job_id):
-            self._say(Trouble("not_allowed", "This needs a token that allows it.", asked.job_id, asked.queue))
-        elif len(self.told) + len(self.queues) >= SUBSCRIPTIONS:
+            self._say(Trouble("not_allowed", "This needs a token that allows it.", *_named(asked)))
+        elif len(self.told) + len(self.queues) + len(self.batches) >= SUBSCRIPTIONS:
             text = f"A connection has {SUBSCRIPTIONS:,} subscriptions at most. Open another, or watch a queue."
-            self._say(Trouble("too_many_subscriptions", text, asked.job_id, asked.queue))
+            self._say(Trouble("too_many_subscriptions", text, *_named(asked)))
         elif asked.job_id is not None:
             self.told[asked.job_id] = -1 if asked.since is None else asked.since
             self.tokens[asked.job_id] = asked.token
             self.hub.watch(self, asked.job_id)
+        elif asked.batch_id is not None:
+            self.batches[asked.batch_id] = ""
+            self.tokens["batch", asked.batch_id] = asked.token
+            self.hub.watch_batch(self, asked.batch_id)
         else:
             self.queues.add(asked.queue)
             self.tokens[asked.queue] = asked.token
@@ -170,16 +200,21 @@ class Socket:
             job_id = target if isinstance(target, int) else None
             if (await self._access(token)).may("read", job_id):
                 continue
+            batch_id = target[1] if isinstance(target, tuple) else None
             if job_id is not None:
                 self._unsubscribe_job(job_id)
+            elif batch_id is not None:
+                self._unsubscribe_batch(batch_id)
             else:
                 self._unsubscribe_queue(target)
             queue = target if isinstance(target, str) else None
-            self._say(Trouble("not_allowed", "The token is good no longer.", job_id, queue))
+            self._say(Trouble("not_allowed", "The token is good no longer.", job_id, queue, batch_id))
 
     def _unsubscribe(self, asked: Asked) -> None:
         if asked.job_id is not None:
             self._unsubscribe_job(asked.job_id)
+        elif asked.batch_id is not None:
+            self._unsubscribe_batch(asked.batch_id)
         else:
             self._unsubscribe_queue(asked.queue)
 
@@ -187,6 +222,11 @@ class Socket:
         self.hub.unwatch(self, job_id)
         self.told.pop(job_id, None)
         self.tokens.pop(job_id, None)
+
+    def _unsubscribe_batch(self, batch_id: int) -> None:
+        self.hub.unwatch_batch(self, batch_id)
+        self.batches.pop(batch_id, None)
+        self.tokens.pop(("batch", batch_id), None)
 
     def _unsubscribe_queue(self, queue: Any) -> None:
         self.queues.discard(queue)
@@ -198,6 +238,8 @@ class Socket:
             self.hub.unwatch(self, job_id)
         for queue in self.queues:
             self.hub.unwatch_queue(self, queue)
+        for batch_id in self.batches:
+            self.hub.unwatch_batch(self, batch_id)
 
     # Sending
 

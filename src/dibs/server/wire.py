@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import fields
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+from dibs.batch import BatchProgress, BatchState
 from dibs.job import BIGGEST, MAX_NAME, MAX_TAGS, Job, JobState
 from dibs.masking import masked
 from dibs.operations.rows import QueueCounts, Seen
@@ -234,6 +236,61 @@ class StatsShown(Shown):
     minutes: list[MinuteShown]
 
 
+class CursorBody(Body):
+    """Where to go on, when there were too many for one request."""
+
+    cursor: Annotated[int, Meta(ge=0, le=BIGGEST)] = 0
+
+
+class BatchShown(Shown):
+    """A batch. What its unfinished jobs do is told where those are few, and one batch was asked for."""
+
+    batch_id: int
+    name: str | None
+    status: BatchState
+    total: int
+    successful: int
+    failed: int
+    cancelled: int
+    unfinished: int
+    waiting: int | None
+    retry: int | None
+    running: int | None
+    processing: int | None
+    created_at: datetime | None
+    closed_at: datetime | None
+    finished_at: datetime | None
+
+
+class BatchesShown(Shown):
+    """A page of batches, newest first; `cursor` asks for the next one, and is null after the last."""
+
+    batches: list[BatchShown]
+    cursor: int | None
+
+
+def batch_shown(progress: BatchProgress) -> BatchShown:
+    """A batch as everyone may see it."""
+    return BatchShown(
+        batch_id=progress.id,
+        status=progress.state,
+        unfinished=progress.unfinished,
+        **{each.name: getattr(progress, each.name) for each in fields(progress) if each.name != "id"},
+    )
+
+
+class CountsShown(Shown):
+    """A batch's counts, to those who watch it."""
+
+    batch_id: int
+    status: BatchState
+    total: int
+    successful: int
+    failed: int
+    cancelled: int
+    unfinished: int
+
+
 class EventShown(Shown, omit_defaults=True):
     """A job's state, to those who watch it."""
 
@@ -254,4 +311,17 @@ def event_shown(seen: Seen, mask: Collection[str]) -> EventShown:
         error=seen.error,
         version=seen.version,
         progress=masked(seen.progress, mask),
+    )
+
+
+def counts_shown(progress: BatchProgress) -> CountsShown:
+    """Counts as everyone may see them."""
+    return CountsShown(
+        batch_id=progress.id,
+        status=progress.state,
+        total=progress.total,
+        successful=progress.successful,
+        failed=progress.failed,
+        cancelled=progress.cancelled,
+        unfinished=progress.unfinished,
     )

@@ -43,6 +43,9 @@ class Housekeeping:
             if not await self.engine.arun(retention.old_ones()):
                 break
         for _ in range(STEPS):
+            if not await self.engine.arun(retention.old_batches()):
+                break
+        for _ in range(STEPS):
             old = await self.engine.arun(retention.expired_history())
             dead = await self.engine.arun(retention.expired_dead())
             if not old and not dead:

@@ -15,6 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeAlias
 
+from dibs.batches import abatch_of, batch_of
 from dibs.context import CurrentJob, Snooze, enter
 from dibs.engines.engine import Engine
 from dibs.errors import ConfigError
@@ -71,9 +72,11 @@ class Runner:
     sources: Mapping[str, Source] = field(default_factory=dict)
     public_url: str = ""
     providers: Providers = field(init=False)
+    batches: tuple[Callable[[int], Any], Callable[[int], Any]] = field(init=False)  # how a job finds its own
 
     def __post_init__(self) -> None:
         self.providers = Providers(self.engine, self._method, self._failed_there, self.public_url)
+        self.batches = partial(batch_of, self.engine), partial(abatch_of, self.engine)
 
     def close(self) -> None:
         """No more jobs: threads and processes end when what they run has ended or was stopped."""
@@ -91,7 +94,7 @@ class Runner:
                 self.engine, current, lambda: self._settle(task, job, _success(task, current.result)), session
             )
 
-        return CurrentJob(job, self.worker, self.tell, begin)
+        return CurrentJob(job, self.worker, self.tell, begin, self.batches)
 
     def _settle(self, task: Declared, job: Claimed, change: Done) -> Operation[Turn]:
         settles = [Settle(job.lease, change, task.keep, job.attempts, task.row_key(job))]

@@ -9,6 +9,37 @@ SET xmloption = content;
 SET client_min_messages = warning;
 SET row_security = off;
 CREATE SCHEMA dibs;
+CREATE FUNCTION dibs.close_batch_1(_batch bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET lock_timeout TO '5s'
+    AS $$
+begin
+  perform from "dibs".batches b where b.id = _batch for update;
+  update "dibs".batches set closed_at = statement_timestamp() where id = _batch and closed_at is null;
+  perform "dibs".finish_batches_1(array[_batch]);
+end $$;
+CREATE FUNCTION dibs.count_parts_1(_parts bigint[], _states smallint[], _by integer) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+declare _ended bigint[];
+begin
+  perform from "dibs".parts p where p.id = any (_parts) order by p.id for no key update;
+  with counted as (
+    update "dibs".parts p set
+      successful = p.successful + _by * g.successful, failed = p.failed + _by * g.failed, cancelled = p.cancelled + _by * g.cancelled
+    from (
+      select part, count(*) filter (where state = 3) as successful, count(*) filter (where state = 4) as failed,
+        count(*) filter (where state = 5) as cancelled
+      from unnest(_parts, _states) d(part, state) group by part) g
+    where p.id = any (array[g.part])
+    returning p.batch, p.total = p.successful + p.failed + p.cancelled as ended)
+  select array_agg(batch) into _ended from counted where ended;
+  if _ended is not null then perform "dibs".finish_batches_1(_ended); end if;
+end $$;
 CREATE FUNCTION dibs.drop_partition_1(_today date) RETURNS text
     LANGUAGE plpgsql
     SET lock_timeout TO '100ms'
@@ -23,6 +54,45 @@ begin
   return 'dropped';
 exception when lock_not_available then return 'busy';
 end $_$;
+CREATE FUNCTION dibs.finish_batch_1(_batch bigint) RETURNS void
+    LANGUAGE sql
+    AS $$
+  update "dibs".batches set finished_at = statement_timestamp() where id = _batch;
+  with added as (
+    insert into "dibs".jobs (queue, rank, type, run_at, max_attempts, payload, tags, submits)
+    select h.queue, h.rank, h.type,
+      greatest(coalesce(to_timestamp(h.run_at), statement_timestamp() + make_interval(secs => h.delay)), statement_timestamp()),
+      h.max_attempts, coalesce(h.payload::jsonb, jsonb_build_object('batch_id', _batch)), h.tags::jsonb, h.submits
+    from "dibs".batches b cross join jsonb_to_recordset(b.hooks) h(
+      hook text, queue text, rank smallint, type text, run_at float8, delay float8, max_attempts smallint, payload text, tags text, submits boolean)
+    where b.id = _batch and h.hook in ('on_complete', case
+      when exists (select from "dibs".parts p where p.batch = _batch and p.successful < p.total) then 'on_failure' else 'on_success' end)
+    returning id, queue, rank, run_at),
+  woken as materialized (
+    select "dibs".wake_1(queue, rank, min(run_at)) from added where run_at <= statement_timestamp() + interval '5 s' group by queue, rank),
+  told as materialized (
+    select pg_notify('job_events', jsonb_build_object('jobIds', jsonb_agg(id))::text) from added having count(*) > 0)
+  select (select count(*) from woken) + (select count(*) from told);
+$$;
+CREATE FUNCTION dibs.finish_batches_1(_batches bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+declare _batch bigint;
+begin
+  perform from "dibs".batches b where b.id = any (_batches) order by b.id for no key update;
+  update "dibs".batches b set closed_at = b.closed_at where b.id = any (_batches);
+  for _batch in
+    select b.id from "dibs".batches b where b.id = any (_batches) and b.closed_at is not null and b.finished_at is null order by b.id
+  loop
+    -- Jobs are run in the order of their ids, so the last parts are open longest.
+    perform from "dibs".parts p where p.batch = _batch and p.total > p.successful + p.failed + p.cancelled order by p.id desc limit 1;
+    if not found then perform "dibs".finish_batch_1(_batch); end if;
+  end loop;
+end $$;
 CREATE FUNCTION dibs.free_keys_1(_jobs bigint[], _types text[], _keys text[], _keeps double precision[]) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -151,6 +221,7 @@ CREATE FUNCTION dibs.turn_1(_worker bigint DEFAULT 0, _claim integer DEFAULT 0, 
 declare
   _settled bigint[] := '{}'; _returned bigint[] := '{}';
   _key_jobs bigint[]; _key_types text[]; _keys text[]; _keeps float8[];
+  _parts bigint[]; _outcomes smallint[];
   _unsettled jsonb;
 begin
   -- Own jobs are locked in the order of their ids, as a cancel does, or the two would wait for each other: deadlock.
@@ -187,8 +258,9 @@ begin
       from gone where outcome <> 3)
     select coalesce(array_agg(id), '{}'), array_agg(id) filter (where unique_key is not null),
       array_agg(type) filter (where unique_key is not null), array_agg(unique_key) filter (where unique_key is not null),
-      array_agg(unique_for) filter (where unique_key is not null)
-    into _settled, _key_jobs, _key_types, _keys, _keeps from gone;
+      array_agg(unique_for) filter (where unique_key is not null),
+      array_agg(part) filter (where part is not null), array_agg(outcome) filter (where part is not null)
+    into _settled, _key_jobs, _key_types, _keys, _keeps, _parts, _outcomes from gone;
     if _key_jobs is not null then
       perform "dibs".free_keys_1(_key_jobs, _key_types, _keys, _keeps);
     end if;
@@ -230,6 +302,7 @@ begin
   -- A row that another claimed and gave back since the snapshot is picked and not claimed. So the head row says how many were
   -- picked: who went by the rows alone would take a claim that came short for the end of what waits.
   if _n = 0 then
+    if _parts is not null then perform "dibs".count_parts_1(_parts, _outcomes, 1); end if;
     return query select null::bigint, null::bigint, null, null, null::text, null::smallint, null::smallint, null::smallint,
       null::timestamptz, null::smallint, null::smallint, statement_timestamp(), null::jsonb, _unsettled;
     return;
@@ -270,6 +343,8 @@ begin
     null::smallint, null::smallint, statement_timestamp(), (select jsonb_agg(name) from "dibs".queues where paused), _unsettled
   union all
   select c.*, null, null, null from claimed c;
+  -- 5. Batches are counted last: their locks are held for the commit alone, and nobody who has one waits for a job.
+  if _parts is not null then perform "dibs".count_parts_1(_parts, _outcomes, 1); end if;
 end $$;
 SET default_tablespace = '';
 SET default_table_access_method = heap;
@@ -439,10 +514,11 @@ CREATE TABLE dibs.batches (
     id bigint NOT NULL,
     name text,
     created_at timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
-    sealed_at timestamp with time zone,
+    closed_at timestamp with time zone,
     finished_at timestamp with time zone,
     hooks jsonb
-);
+)
+WITH (fillfactor='50');
 ALTER TABLE dibs.batches ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME dibs.batches_id_seq
     START WITH 1
@@ -866,30 +942,30 @@ ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261125 FOR VALUES 
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261126 FOR VALUES FROM ('2026-11-26') TO ('2026-11-27');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261127 FOR VALUES FROM ('2026-11-27') TO ('2026-11-28');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_rest DEFAULT;
-INSERT INTO dibs.dead VALUES (9, '2026-11-17 08:27:52.94198+05:45', '2026-11-17 08:27:52.94004+05:45', '2026-11-17 08:27:52.945039+05:45', '2026-11-17 08:27:52.949198+05:45', 4402622273380417540, 4958195, 4, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794883372.941055, "finished_at": 1794883372.941980}, {"error": "second", "attempt": 2, "started_at": 1794883372.945039, "finished_at": 1794883372.949198}]', NULL, NULL, false, NULL);
-INSERT INTO dibs.dead VALUES (10, '2026-11-17 08:27:52.950041+05:45', '2026-11-17 08:27:52.950041+05:45', NULL, '2026-11-17 08:27:52.951219+05:45', NULL, NULL, 1, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL, false, NULL);
-INSERT INTO dibs.history_20261124 VALUES (7, '2026-11-17 08:27:52.923619+05:45', '2026-11-17 08:27:52.923619+05:45', '2026-11-17 08:27:52.924338+05:45', '2026-11-17 08:27:52.93554+05:45', '2026-11-24', 4402622273380417537, 1927718, 3, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}', false, NULL);
-INSERT INTO dibs.history_20261124 VALUES (8, '2026-11-17 08:27:52.937492+05:45', '2026-11-17 08:27:52.937492+05:45', '2026-11-17 08:27:52.938353+05:45', '2026-11-17 08:27:52.938918+05:45', '2026-11-24', 4402622273380417538, 2845826, 2, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, false, NULL);
-INSERT INTO dibs.jobs VALUES (1, '2026-11-17 08:27:52.911268+05:45', '2026-11-17 08:27:52.911268+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (2, '2026-11-17 08:27:52.91221+05:45', '2026-11-17 08:27:52.91221+05:45', NULL, NULL, NULL, 0, 0, false, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-17 08:27:52.91267+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (4, '2026-11-17 08:27:52.912977+05:45', '2026-11-17 08:27:52.912977+05:45', NULL, NULL, NULL, 0, 14, false, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (5, '2026-11-17 08:27:52.914986+05:45', '2026-11-17 08:27:52.914986+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (6, '2026-11-17 08:27:52.92284+05:45', '2026-11-17 08:27:52.92284+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (15, '2026-11-17 08:27:53.026255+05:45', '2026-11-17 08:27:52.960767+05:45', '2026-11-17 08:27:52.962721+05:45', NULL, NULL, 2, 24, false, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-c38b98", "attempt": 1, "started_at": 1794883372.962721, "finished_at": 1794883372.963599}]', NULL, NULL);
-INSERT INTO dibs.jobs VALUES (11, '2026-11-17 08:28:52.954709+05:45', '2026-11-17 08:27:52.953736+05:45', '2026-11-17 08:27:52.954184+05:45', NULL, 5273247, 2, 4, false, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794883372.954184, "finished_at": 1794883372.954709}]', NULL, NULL);
-INSERT INTO dibs.jobs VALUES (16, '2026-11-17 08:27:53.117762+05:45', '2026-11-17 08:27:52.962396+05:45', '2026-11-17 08:27:52.962721+05:45', NULL, NULL, 2, 24, false, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-c38b98", "attempt": 1, "started_at": 1794883372.962721, "finished_at": 1794883372.963599}]', NULL, NULL);
-INSERT INTO dibs.jobs VALUES (12, '2026-11-17 08:27:52.956898+05:45', '2026-11-17 08:27:52.955465+05:45', '2026-11-17 08:27:52.955801+05:45', NULL, 6748570, 2, 14, false, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794883372.955801, "finished_at": 1794883372.956898}]', NULL, NULL);
-INSERT INTO dibs.jobs VALUES (13, '2026-11-17 08:27:52.958754+05:45', '2026-11-17 08:27:52.957257+05:45', '2026-11-17 08:27:52.958108+05:45', NULL, 7728538, 2, 4, false, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (17, '2026-11-17 08:27:52.96713+05:45', '2026-11-17 08:27:52.96713+05:45', '2026-11-17 08:27:52.967418+05:45', 4402622273380417545, 12449964, 1, 4, true, false, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (14, '2026-11-17 08:27:52.959127+05:45', '2026-11-17 08:27:52.959127+05:45', '2026-11-17 08:27:52.959399+05:45', NULL, 8850974, 2, 4, false, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-17 08:27:52.896356+05:45');
+INSERT INTO dibs.dead VALUES (9, '2026-11-17 08:36:13.113887+05:45', '2026-11-17 08:36:13.112738+05:45', '2026-11-17 08:36:13.115108+05:45', '2026-11-17 08:36:13.115539+05:45', 262550416686841860, 4850917, 4, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794883873.113383, "finished_at": 1794883873.113887}, {"error": "second", "attempt": 2, "started_at": 1794883873.115108, "finished_at": 1794883873.115539}]', NULL, NULL, false, NULL);
+INSERT INTO dibs.dead VALUES (10, '2026-11-17 08:36:13.116349+05:45', '2026-11-17 08:36:13.116349+05:45', NULL, '2026-11-17 08:36:13.118621+05:45', NULL, NULL, 1, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL, false, NULL);
+INSERT INTO dibs.history_20261124 VALUES (7, '2026-11-17 08:36:13.09959+05:45', '2026-11-17 08:36:13.09959+05:45', '2026-11-17 08:36:13.101833+05:45', '2026-11-17 08:36:13.106069+05:45', '2026-11-24', 262550416686841857, 1091842, 3, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}', false, NULL);
+INSERT INTO dibs.history_20261124 VALUES (8, '2026-11-17 08:36:13.110355+05:45', '2026-11-17 08:36:13.110355+05:45', '2026-11-17 08:36:13.111145+05:45', '2026-11-17 08:36:13.111658+05:45', '2026-11-24', 262550416686841858, 3109403, 2, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, false, NULL);
+INSERT INTO dibs.jobs VALUES (1, '2026-11-17 08:36:13.094244+05:45', '2026-11-17 08:36:13.094244+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (2, '2026-11-17 08:36:13.095195+05:45', '2026-11-17 08:36:13.095195+05:45', NULL, NULL, NULL, 0, 0, false, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-17 08:36:13.095677+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (4, '2026-11-17 08:36:13.095935+05:45', '2026-11-17 08:36:13.095935+05:45', NULL, NULL, NULL, 0, 14, false, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (5, '2026-11-17 08:36:13.097747+05:45', '2026-11-17 08:36:13.097747+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (6, '2026-11-17 08:36:13.098821+05:45', '2026-11-17 08:36:13.098821+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (15, '2026-11-17 08:36:13.3065+05:45', '2026-11-17 08:36:13.126904+05:45', '2026-11-17 08:36:13.127422+05:45', NULL, NULL, 2, 24, false, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-219c2e", "attempt": 1, "started_at": 1794883873.127422, "finished_at": 1794883873.128112}]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (11, '2026-11-17 08:37:13.123015+05:45', '2026-11-17 08:36:13.122058+05:45', '2026-11-17 08:36:13.122479+05:45', NULL, 5858215, 2, 4, false, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794883873.122479, "finished_at": 1794883873.123015}]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (16, '2026-11-17 08:36:13.803748+05:45', '2026-11-17 08:36:13.12712+05:45', '2026-11-17 08:36:13.127422+05:45', NULL, NULL, 2, 24, false, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-219c2e", "attempt": 1, "started_at": 1794883873.127422, "finished_at": 1794883873.128112}]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (12, '2026-11-17 08:36:13.124225+05:45', '2026-11-17 08:36:13.123426+05:45', '2026-11-17 08:36:13.123737+05:45', NULL, 6936919, 2, 14, false, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794883873.123737, "finished_at": 1794883873.124225}]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (13, '2026-11-17 08:36:13.125203+05:45', '2026-11-17 08:36:13.124544+05:45', '2026-11-17 08:36:13.124802+05:45', NULL, 8167069, 2, 4, false, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (17, '2026-11-17 08:36:13.135763+05:45', '2026-11-17 08:36:13.135763+05:45', '2026-11-17 08:36:13.136162+05:45', 262550416686841865, 11907064, 1, 4, true, false, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (14, '2026-11-17 08:36:13.125514+05:45', '2026-11-17 08:36:13.125514+05:45', '2026-11-17 08:36:13.125885+05:45', NULL, 8611735, 2, 4, false, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-17 08:36:13.082953+05:45');
 INSERT INTO dibs.queues VALUES ('paused', true);
 INSERT INTO dibs.unique_keys VALUES ('task', 'held', 5, NULL);
-INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-24 08:27:52.938918+05:45');
-INSERT INTO dibs.worker_names VALUES (4198667786961, 'worker-2983b7', '2026-11-17 08:27:52.906819+05:45');
-INSERT INTO dibs.worker_names VALUES (3318727427955, 'worker-c38b98', '2026-11-17 08:27:52.960478+05:45');
-INSERT INTO dibs.workers VALUES (4198667786961, 'worker-2983b7', 15, 3, '2026-11-17 08:27:52.906717+05:45', '2026-11-17 08:27:52.906717+05:45', '2026-11-17 08:27:52.906717+05:45', true, 0);
+INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-24 08:36:13.111658+05:45');
+INSERT INTO dibs.worker_names VALUES (250387589156, 'worker-a926ca', '2026-11-17 08:36:13.091404+05:45');
+INSERT INTO dibs.worker_names VALUES (90501002371, 'worker-219c2e', '2026-11-17 08:36:13.126723+05:45');
+INSERT INTO dibs.workers VALUES (250387589156, 'worker-a926ca', 15, 3, '2026-11-17 08:36:13.091295+05:45', '2026-11-17 08:36:13.091295+05:45', '2026-11-17 08:36:13.091295+05:45', true, 0);
 SELECT pg_catalog.setval('dibs.batches_id_seq', 1, false);
 SELECT pg_catalog.setval('dibs.job_id', 17, true);
 SELECT pg_catalog.setval('dibs.token', 11, true);

@@ -3,7 +3,7 @@ CREATE TABLE dibs_batches (
   id integer primary key autoincrement,
   name text,
   created_at integer not null,
-  sealed_at integer,                            -- since then jobs come from its own jobs alone
+  closed_at integer,                            -- since then jobs come from its own jobs alone
   finished_at integer,                          -- all of its jobs were final, and its hooks were added
   hooks text                                    -- the jobs to add then
 );
@@ -16,8 +16,8 @@ CREATE TABLE dibs_dead (
   payload text, tags text, progress text, failures text, hook_error text, row_key text,
   submits integer not null default 0, part integer
 );
-INSERT INTO "dibs_dead" VALUES(9,1794883371362000,1794883371358000,1794883371365000,1794883371366000,3025824701027975172,2642081,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794883371.359,"finished_at":1794883371.362},{"attempt":2,"error":"second","started_at":1794883371.365,"finished_at":1794883371.366}]',NULL,NULL,0,NULL);
-INSERT INTO "dibs_dead" VALUES(10,1794883371366000,1794883371366000,NULL,1794883371368000,NULL,1890667,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL,0,NULL);
+INSERT INTO "dibs_dead" VALUES(9,1794883871555000,1794883871554000,1794883871557000,1794883871558000,1434382869701066756,2891612,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794883871.555,"finished_at":1794883871.555},{"attempt":2,"error":"second","started_at":1794883871.557,"finished_at":1794883871.558}]',NULL,NULL,0,NULL);
+INSERT INTO "dibs_dead" VALUES(10,1794883871558000,1794883871558000,NULL,1794883871559000,NULL,1995289,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL,0,NULL);
 CREATE TABLE dibs_history (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null, expires integer not null,
@@ -26,8 +26,8 @@ CREATE TABLE dibs_history (
   queue text not null, type text not null, unique_key text,
   payload text, tags text, progress text, failures text, result text, submits integer not null default 0, part integer
 );
-INSERT INTO "dibs_history" VALUES(7,1794883371340000,1794883371340000,1794883371342000,1794883371345000,1795488171345000,3025824701027975169,1926537,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}',0,NULL);
-INSERT INTO "dibs_history" VALUES(8,1794883371348000,1794883371348000,1794883371355000,1794883371355000,1795488171355000,3025824701027975170,1286551,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,0,NULL);
+INSERT INTO "dibs_history" VALUES(7,1794883871546000,1794883871546000,1794883871550000,1794883871551000,1795488671551000,1434382869701066753,1384443,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}',0,NULL);
+INSERT INTO "dibs_history" VALUES(8,1794883871552000,1794883871552000,1794883871553000,1794883871554000,1795488671554000,1434382869701066754,1694618,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,0,NULL);
 CREATE TABLE dibs_jobs (
   id integer primary key autoincrement,         -- or ids would come back once the table is empty
   run_at integer not null,
@@ -55,22 +55,22 @@ CREATE TABLE dibs_jobs (
   row_key text,                                 -- of the row that it stands for, in an adopted table named like its type
   part integer                                  -- of a batch: the id of that part's first job
 );
-INSERT INTO "dibs_jobs" VALUES(1,1794883371326000,1794883371326000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(2,1794883371329000,1794883371329000,NULL,NULL,NULL,0,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794883371330000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(4,1794883371332000,1794883371332000,NULL,NULL,NULL,0,14,0,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(5,1794883371338000,1794883371338000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(6,1794883371338000,1794883371338000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(11,1794883431374000,1794883371368000,1794883371374000,NULL,1878946,2,4,0,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794883371.374,"finished_at":1794883371.374}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(12,1794883371380000,1794883371375000,1794883371377000,NULL,1490419,2,14,0,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794883371.377,"finished_at":1794883371.38}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(13,1794883371384000,1794883371381000,1794883371381000,NULL,1505796,2,4,0,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(14,1794883371385000,1794883371385000,1794883371385000,NULL,1328225,2,4,0,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(15,1794883371640548,1794883371389000,1794883371394000,NULL,2654133,2,24,0,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-d0b531","started_at":1794883371.394,"finished_at":1794883371.395}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(16,1794883371836086,1794883371390000,1794883371394000,NULL,2510271,2,24,0,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-d0b531","started_at":1794883371.394,"finished_at":1794883371.395}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(17,1794883371397000,1794883371397000,1794883371398000,3025824701027975177,1583851,1,4,1,0,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(1,1794883871542000,1794883871542000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(2,1794883871542000,1794883871542000,NULL,NULL,NULL,0,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794883871543000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(4,1794883871543000,1794883871543000,NULL,NULL,NULL,0,14,0,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(5,1794883871544000,1794883871544000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(6,1794883871544000,1794883871544000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(11,1794883931562000,1794883871559000,1794883871561000,NULL,1843224,2,4,0,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794883871.561,"finished_at":1794883871.562}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(12,1794883871563000,1794883871562000,1794883871563000,NULL,1302481,2,14,0,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794883871.563,"finished_at":1794883871.563}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(13,1794883871566000,1794883871563000,1794883871565000,NULL,1847027,2,4,0,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(14,1794883871566000,1794883871566000,1794883871567000,NULL,1736317,2,4,0,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(15,1794883872351603,1794883871568000,1794883871570000,NULL,2910924,2,24,0,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-828621","started_at":1794883871.57,"finished_at":1794883871.571}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(16,1794883872398163,1794883871569000,1794883871570000,NULL,3111596,2,24,0,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-828621","started_at":1794883871.57,"finished_at":1794883871.571}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(17,1794883871571000,1794883871571000,1794883871574000,1434382869701066761,2047113,1,4,1,0,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_migrations (
   number integer primary key, name text not null, applied_at integer not null);
-INSERT INTO "dibs_migrations" VALUES(1,'initial',1794883371303000);
+INSERT INTO "dibs_migrations" VALUES(1,'initial',1794883871532000);
 CREATE TABLE dibs_parts (
   id integer primary key,                       -- of its first job
   batch integer not null, last integer not null,  -- and of its last job
@@ -107,10 +107,10 @@ CREATE TABLE dibs_unique_keys (
   primary key (type, key)
 ) without rowid;
 INSERT INTO "dibs_unique_keys" VALUES('task','held',5,NULL);
-INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948483371355000);
+INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948483871554000);
 CREATE TABLE dibs_worker_names (id integer primary key, name text not null, seen_at integer not null);
-INSERT INTO "dibs_worker_names" VALUES(855486886157,'worker-d0b531',1794883371386000);
-INSERT INTO "dibs_worker_names" VALUES(2885651303318,'worker-9bb49f',1794883371324000);
+INSERT INTO "dibs_worker_names" VALUES(1367934102727,'worker-b3241f',1794883871536000);
+INSERT INTO "dibs_worker_names" VALUES(3537103508647,'worker-828621',1794883871567000);
 CREATE TABLE dibs_workers (
   id integer primary key,                       -- random: a number that comes back after a restore belongs to nobody
   name text not null,
@@ -122,13 +122,33 @@ CREATE TABLE dibs_workers (
   asking integer not null default 1,            -- it has claimed since its last beat, or had room to
   claims integer not null default 0             -- of a worker over HTTP: the number of its last claim
 );
-INSERT INTO "dibs_workers" VALUES(2885651303318,'worker-9bb49f',15.0,3.0,1794883371324000,1794883371324000,1794883371324000,1,0);
+INSERT INTO "dibs_workers" VALUES(1367934102727,'worker-b3241f',15.0,3.0,1794883871536000,1794883871536000,1794883871536000,1,0);
 CREATE VIEW dibs_clock as select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000 as now;
 CREATE INDEX dibs_claim_order on dibs_jobs (queue, rank, run_at) where held = 0;
 CREATE UNIQUE INDEX dibs_row_lease on dibs_jobs (type, row_key) where row_key is not null;
 CREATE INDEX dibs_dead_queue on dibs_dead (queue, state);
 CREATE INDEX dibs_old_requests on dibs_requests (at);
 CREATE INDEX dibs_parts_of_batch on dibs_parts (batch, id);
+CREATE TRIGGER dibs_part_ended after update on dibs_parts when new.total = new.successful + new.failed + new.cancelled begin
+  update dibs_batches set finished_at = (select now from dibs_clock)
+  where id = new.batch and closed_at is not null and finished_at is null and (
+    select p.id from dibs_parts p where p.batch = new.batch and p.total > p.successful + p.failed + p.cancelled order by p.id desc limit 1) is null;
+end;
+CREATE TRIGGER dibs_batch_closed after update of closed_at on dibs_batches begin
+  update dibs_batches set finished_at = (select now from dibs_clock)
+  where id = new.id and closed_at is not null and finished_at is null and (
+    select p.id from dibs_parts p where p.batch = new.id and p.total > p.successful + p.failed + p.cancelled order by p.id desc limit 1) is null;
+end;
+CREATE TRIGGER dibs_batch_finished after update of finished_at on dibs_batches when old.finished_at is null and new.finished_at is not null begin
+  insert into dibs_jobs (queue, rank, type, run_at, created_at, max_attempts, payload, tags, submits)
+  select json_extract(h.value, '$.queue'), json_extract(h.value, '$.rank'), json_extract(h.value, '$.type'),
+    max(coalesce(cast(json_extract(h.value, '$.run_at') * 1000000 as integer), c.now + cast(json_extract(h.value, '$.delay') * 1000000 as integer)), c.now), c.now,
+    json_extract(h.value, '$.max_attempts'), coalesce(json_extract(h.value, '$.payload'), json_object('batch_id', new.id)),
+    json_extract(h.value, '$.tags'), json_extract(h.value, '$.submits')
+  from dibs_clock c cross join json_each(new.hooks) h
+  where json_extract(h.value, '$.hook') in ('on_complete', case
+    when exists (select 1 from dibs_parts p where p.batch = new.id and p.successful < p.total) then 'on_failure' else 'on_success' end);
+end;
 CREATE UNIQUE INDEX dibs_one_submission on dibs_submissions (type, digest) where digest is not null;
 CREATE INDEX dibs_expired_submissions on dibs_submissions (expires) where expires is not null;
 CREATE VIEW dibs_all_jobs as

@@ -44,18 +44,21 @@ class PostgresDialect(Dialect):
     def _own_steps(self, statement: Statement) -> Queries[Rows]:
         """Many jobs go by COPY: the server then writes whole pages of rows at once."""
         values = statement.values
-        if statement.name != "add_many" or values["count"] < COPY_FROM or values["submits"]:
+        if statement.name not in ("add_many", "add_parts") or values["count"] < COPY_FROM or values["submits"]:
             return self._steps(statement)
-        return self._copy(values)
+        return self._copy(values, values.get("size"))
 
-    def _copy(self, values: Mapping[str, Any]) -> Queries[Rows]:
-        (ask,) = self.steps["new_ids"]
+    def _copy(self, values: Mapping[str, Any], size: int | None) -> Queries[Rows]:
+        (ask,) = self.steps["new_parts"] if size else self.steps["new_ids"]
         ((ids, now, run_at),) = yield ask.sql, self.encode(values, ask.uses)
         numbers = ids.encode().split(b",")
         same = [values[name] for name in ("queue", "rank", "type", "max_attempts", "tags")]
         later = values["delay"] or values["run_at"]
-        (copy,) = self.steps["copy_later"] if later else self.steps["copy"]
-        rows = copied(numbers, values["payloads"].items, [*same, now, run_at] if later else same)
+        if size:
+            (copy,) = self.steps["copy_parts_later"] if later else self.steps["copy_parts"]
+        else:
+            (copy,) = self.steps["copy_later"] if later else self.steps["copy"]
+        rows = copied(numbers, values["payloads"].items, [*same, now, run_at] if later else same, size)
         yield copy.sql.replace("%%", "%"), rows  # psycopg takes it as it is: it has no parameters
         return [(int(number),) for number in numbers]
 
@@ -115,19 +118,24 @@ def _documents(documents: Documents) -> str:
 ENCODERS: dict[type, Callable[[Any], str]] = {list: array, bytes: bytes.decode, Documents: _documents}
 
 
-def copied(numbers: Sequence[bytes], documents: Sequence[bytes | None], same: Sequence[Any]) -> Iterator[bytes]:
+def copied(
+    numbers: Sequence[bytes], documents: Sequence[bytes | None], same: Sequence[Any], size: int | None = None
+) -> Iterator[bytes]:
     """Rows as COPY reads them: a number, a document, and columns that are the same in all.
 
-    In pieces, so that the server reads one while the next is written.
+    In pieces, so that the server reads one while the next is written. With a size, pieces of that are parts of a batch:
+    the first number of each comes third.
 
     >>> [*copied([b"1", b"2"], [b'"x"', None], ["a", 4])]
     [b'1\\t"x"\\ta\\t4\\n2\\t\\\\N\\ta\\t4\\n']
     """
     end = b"".join([b"\t" + _copied(value) for value in same]) + b"\n"
-    for at in range(0, len(numbers), PIECE):
-        bodies = b"\n".join([item or NONE for item in documents[at : at + PIECE]])
+    step = size or PIECE
+    for at in range(0, len(numbers), step):
+        bodies = b"\n".join([item or NONE for item in documents[at : at + step]])
         bodies = bodies.replace(b"\\", b"\\\\").replace(b"\t", b"\\t").replace(NONE, b"\\N")
-        yield end.join(map(b"\t".join, zip(numbers[at : at + PIECE], bodies.split(b"\n"), strict=True))) + end
+        last = b"\t" + numbers[at] + end if size else end
+        yield last.join(map(b"\t".join, zip(numbers[at : at + step], bodies.split(b"\n"), strict=True))) + last
 
 
 def _copied(value: Any) -> bytes:

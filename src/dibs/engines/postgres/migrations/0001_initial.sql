@@ -115,10 +115,10 @@ create table dibs.batches (
   id bigint generated always as identity primary key,
   name text,
   created_at timestamptz not null default statement_timestamp(),
-  sealed_at timestamptz,                        -- since then jobs come from its own jobs alone
+  closed_at timestamptz,                        -- since then jobs come from its own jobs alone
   finished_at timestamptz,                      -- all of its jobs were final, and its hooks were added
   hooks jsonb                                   -- the jobs to add then
-);
+) with (fillfactor = 50);
 create table dibs.parts (
   id bigint primary key,                        -- of its first job
   batch bigint not null, last bigint not null,  -- and of its last job
@@ -183,6 +183,7 @@ as $$
 declare
   _settled bigint[] := '{}'; _returned bigint[] := '{}';
   _key_jobs bigint[]; _key_types text[]; _keys text[]; _keeps float8[];
+  _parts bigint[]; _outcomes smallint[];
   _unsettled jsonb;
 begin
   -- Own jobs are locked in the order of their ids, as a cancel does, or the two would wait for each other: deadlock.
@@ -219,8 +220,9 @@ begin
       from gone where outcome <> 3)
     select coalesce(array_agg(id), '{}'), array_agg(id) filter (where unique_key is not null),
       array_agg(type) filter (where unique_key is not null), array_agg(unique_key) filter (where unique_key is not null),
-      array_agg(unique_for) filter (where unique_key is not null)
-    into _settled, _key_jobs, _key_types, _keys, _keeps from gone;
+      array_agg(unique_for) filter (where unique_key is not null),
+      array_agg(part) filter (where part is not null), array_agg(outcome) filter (where part is not null)
+    into _settled, _key_jobs, _key_types, _keys, _keeps, _parts, _outcomes from gone;
     if _key_jobs is not null then
       perform dibs.free_keys_1(_key_jobs, _key_types, _keys, _keeps);
     end if;
@@ -262,6 +264,7 @@ begin
   -- A row that another claimed and gave back since the snapshot is picked and not claimed. So the head row says how many were
   -- picked: who went by the rows alone would take a claim that came short for the end of what waits.
   if _n = 0 then
+    if _parts is not null then perform dibs.count_parts_1(_parts, _outcomes, 1); end if;
     return query select null::bigint, null::bigint, null, null, null::text, null::smallint, null::smallint, null::smallint,
       null::timestamptz, null::smallint, null::smallint, statement_timestamp(), null::jsonb, _unsettled;
     return;
@@ -302,6 +305,8 @@ begin
     null::smallint, null::smallint, statement_timestamp(), (select jsonb_agg(name) from dibs.queues where paused), _unsettled
   union all
   select c.*, null, null, null from claimed c;
+  -- 5. Batches are counted last: their locks are held for the commit alone, and nobody who has one waits for a job.
+  if _parts is not null then perform dibs.count_parts_1(_parts, _outcomes, 1); end if;
 end $$;
 
 -- A unique key is freed by the statement that makes its job final, or held on for its period. In the order of the keys,
@@ -447,6 +452,73 @@ end $$;
 create function dibs.wake_1(_queue text, _rank int, _run_at timestamptz) returns void language sql as $$
   select pg_notify('dibs_wake', json_build_object('queue', _queue, 'rank', _rank, 'runAt', _run_at)::text);
 $$;
+
+-- Jobs of a batch have come to their ends (_by = 1), or a person lets them run again (-1): their parts count it. Parts are
+-- locked in the order of their ids, or two turns would wait for each other.
+create function dibs.count_parts_1(_parts bigint[], _states smallint[], _by int) returns void language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+declare _ended bigint[];
+begin
+  perform from dibs.parts p where p.id = any (_parts) order by p.id for no key update;
+  with counted as (
+    update dibs.parts p set
+      successful = p.successful + _by * g.successful, failed = p.failed + _by * g.failed, cancelled = p.cancelled + _by * g.cancelled
+    from (
+      select part, count(*) filter (where state = 3) as successful, count(*) filter (where state = 4) as failed,
+        count(*) filter (where state = 5) as cancelled
+      from unnest(_parts, _states) d(part, state) group by part) g
+    where p.id = any (array[g.part])
+    returning p.batch, p.total = p.successful + p.failed + p.cancelled as ended)
+  select array_agg(batch) into _ended from counted where ended;
+  if _ended is not null then perform dibs.finish_batches_1(_ended); end if;
+end $$;
+
+-- Parts of these batches have nothing left: so a batch may be finished. Whoever is here has counted already, then gets the
+-- batch's row, then looks, with a snapshot of that moment: of two who count at the same time the second sees both. The row is
+-- written, not only locked: where one snapshot serves a whole transaction, the second is refused, and not wrong.
+create function dibs.finish_batches_1(_batches bigint[]) returns void language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+declare _batch bigint;
+begin
+  perform from dibs.batches b where b.id = any (_batches) order by b.id for no key update;
+  update dibs.batches b set closed_at = b.closed_at where b.id = any (_batches);
+  for _batch in
+    select b.id from dibs.batches b where b.id = any (_batches) and b.closed_at is not null and b.finished_at is null order by b.id
+  loop
+    -- Jobs are run in the order of their ids, so the last parts are open longest.
+    perform from dibs.parts p where p.batch = _batch and p.total > p.successful + p.failed + p.cancelled order by p.id desc limit 1;
+    if not found then perform dibs.finish_batch_1(_batch); end if;
+  end loop;
+end $$;
+
+create function dibs.finish_batch_1(_batch bigint) returns void language sql as $$
+  update dibs.batches set finished_at = statement_timestamp() where id = _batch;
+  with added as (
+    insert into dibs.jobs (queue, rank, type, run_at, max_attempts, payload, tags, submits)
+    select h.queue, h.rank, h.type,
+      greatest(coalesce(to_timestamp(h.run_at), statement_timestamp() + make_interval(secs => h.delay)), statement_timestamp()),
+      h.max_attempts, coalesce(h.payload::jsonb, jsonb_build_object('batch_id', _batch)), h.tags::jsonb, h.submits
+    from dibs.batches b cross join jsonb_to_recordset(b.hooks) h(
+      hook text, queue text, rank smallint, type text, run_at float8, delay float8, max_attempts smallint, payload text, tags text, submits boolean)
+    where b.id = _batch and h.hook in ('on_complete', case
+      when exists (select from dibs.parts p where p.batch = _batch and p.successful < p.total) then 'on_failure' else 'on_success' end)
+    returning id, queue, rank, run_at),
+  woken as materialized (
+    select dibs.wake_1(queue, rank, min(run_at)) from added where run_at <= statement_timestamp() + interval '5 s' group by queue, rank),
+  told as materialized (
+    select pg_notify('job_events', jsonb_build_object('jobIds', jsonb_agg(id))::text) from added having count(*) > 0)
+  select (select count(*) from woken) + (select count(*) from told);
+$$;
+
+-- No more jobs from outside: waits for those who add some now, and finishes the batch if nothing is left.
+create function dibs.close_batch_1(_batch bigint) returns void language plpgsql set lock_timeout = '5s' as $$
+begin
+  perform from dibs.batches b where b.id = _batch for update;
+  update dibs.batches set closed_at = statement_timestamp() where id = _batch and closed_at is null;
+  perform dibs.finish_batches_1(array[_batch]);
+end $$;
 
 select dibs.make_partition_1((now() at time zone 'utc')::date + i) from generate_series(0, 10) i;
 

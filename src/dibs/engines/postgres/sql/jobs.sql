@@ -155,8 +155,12 @@ select count(*) from (
 -- and the two would wait for each other. Rows that are busy are named, to be waited for and asked for again.
 -- The job of an adopted row is marked, and becomes CANCELLED by whoever knows that table: its row says so in the same moment.
 -- So is one that a provider works on, by whoever can tell the provider.
-with wanted as materialized (
-  select id from dibs.jobs where id = any (:ids::bigint[]) order by id for update skip locked),
+-- The parts of batches come first, for one may have to wait for those.
+with parted as materialized (
+  select id from dibs.parts where id = any (array(select part from dibs.jobs where id = any (:ids::bigint[]) and part is not null))
+  order by id for no key update),
+wanted as materialized (
+  select id from dibs.jobs where id = any (:ids::bigint[]) and (select count(*) from parted) >= 0 order by id for update skip locked),
 marked as (
   update dibs.jobs j set held = false, worker = null, token = null, version = j.version + 1, state = case j.state when 2 then 2 else 1 end, finishing = 100,
     run_at = statement_timestamp(), rank = j.rank % 10 + 10
@@ -171,12 +175,14 @@ buried as (
     attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, row_key, submits, part from gone),
 freed as materialized (
   select dibs.free_keys_1(array_agg(id), array_agg(type), array_agg(unique_key), array_agg(unique_for)) from gone where unique_key is not null),
+counted as materialized (
+  select dibs.count_parts_1(array_agg(part), array_agg(5::smallint), 1) from gone where part is not null having count(*) > 0),
 told as materialized (
   select pg_notify('job_events', jsonb_build_object('jobIds', jsonb_agg(id))::text)
   from (select id, row_number() over (order by id) / 300 as part from gone) b group by part),
 woken as materialized (
   select dibs.wake_1(queue, rank, min(run_at)) from marked group by queue, rank)
-select id, true from gone where (select count(*) from freed) + (select count(*) from told) >= 0
+select id, true from gone where (select count(*) from freed) + (select count(*) from counted) + (select count(*) from told) >= 0
 union all
 select id, true from marked where (select count(*) from woken) >= 0
 union all
@@ -212,6 +218,8 @@ back as (
     unique_key, unique_for, payload, tags, failures, row_key, submits, part from gone
   on conflict (type, row_key) where row_key is not null do nothing
   returning id, queue, rank, run_at),
+counted as materialized (
+  select dibs.count_parts_1(array_agg(part), array_agg(state), -1) from gone where part is not null having count(*) > 0),
 woken as materialized (
   select dibs.wake_1(queue, rank, min(run_at)) from back group by queue, rank),
 told as materialized (
@@ -219,7 +227,7 @@ told as materialized (
   from (select id, row_number() over (order by id) / 300 as part from back) b group by part)
 select w.id, b.id is not null, coalesce(k.job, (select l.id from dibs.jobs l where l.type = w.type and l.row_key = w.row_key))
 from wanted w left join back b on b.id = w.id left join dibs.unique_keys k on k.type = w.type and k.key = w.unique_key
-where (select count(*) from woken) + (select count(*) from told) >= 0
+where (select count(*) from counted) + (select count(*) from woken) + (select count(*) from told) >= 0
 order by w.id;
 
 -- name: matching_dead

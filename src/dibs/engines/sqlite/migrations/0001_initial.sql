@@ -99,7 +99,7 @@ create table dibs.batches (
   id integer primary key autoincrement,
   name text,
   created_at integer not null,
-  sealed_at integer,                            -- since then jobs come from its own jobs alone
+  closed_at integer,                            -- since then jobs come from its own jobs alone
   finished_at integer,                          -- all of its jobs were final, and its hooks were added
   hooks text                                    -- the jobs to add then
 );
@@ -109,6 +109,28 @@ create table dibs.parts (
   total integer not null, successful integer not null default 0, failed integer not null default 0, cancelled integer not null default 0
 );
 create index dibs.parts_of_batch on dibs.parts (batch, id);
+-- A part has nothing left, or its batch was closed: a batch that is closed and has nothing left is finished. Jobs are run in the
+-- order of their ids, so the last parts are open longest.
+create trigger dibs.part_ended after update on dibs.parts when new.total = new.successful + new.failed + new.cancelled begin
+  update dibs.batches set finished_at = (select now from dibs.clock)
+  where id = new.batch and closed_at is not null and finished_at is null and (
+    select p.id from dibs.parts p where p.batch = new.batch and p.total > p.successful + p.failed + p.cancelled order by p.id desc limit 1) is null;
+end;
+create trigger dibs.batch_closed after update of closed_at on dibs.batches begin
+  update dibs.batches set finished_at = (select now from dibs.clock)
+  where id = new.id and closed_at is not null and finished_at is null and (
+    select p.id from dibs.parts p where p.batch = new.id and p.total > p.successful + p.failed + p.cancelled order by p.id desc limit 1) is null;
+end;
+create trigger dibs.batch_finished after update of finished_at on dibs.batches when old.finished_at is null and new.finished_at is not null begin
+  insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, payload, tags, submits)
+  select json_extract(h.value, '$.queue'), json_extract(h.value, '$.rank'), json_extract(h.value, '$.type'),
+    max(coalesce(cast(json_extract(h.value, '$.run_at') * 1000000 as integer), c.now + cast(json_extract(h.value, '$.delay') * 1000000 as integer)), c.now), c.now,
+    json_extract(h.value, '$.max_attempts'), coalesce(json_extract(h.value, '$.payload'), json_object('batch_id', new.id)),
+    json_extract(h.value, '$.tags'), json_extract(h.value, '$.submits')
+  from dibs.clock c cross join json_each(new.hooks) h
+  where json_extract(h.value, '$.hook') in ('on_complete', case
+    when exists (select 1 from dibs.parts p where p.batch = new.id and p.successful < p.total) then 'on_failure' else 'on_success' end);
+end;
 
 -- What was handed to a provider: one row for each submission of a job; the last one counts. A row is there before the provider is asked.
 create table dibs.submissions (

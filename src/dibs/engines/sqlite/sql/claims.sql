@@ -48,6 +48,19 @@ where (type, key, job) in (
   select j.type, j.unique_key, j.id from (select 1 from dibs.unique_keys limit 1) cross join json_each(:leases) d
   cross join dibs.jobs j on j.id = cast(d.key as integer) and j.token = d.value and j.held = 1
   where j.unique_key is not null and j.unique_for is not null);
+-- Jobs of batches are counted in their parts; where there are no batches, this is all.
+-- when leases
+-- notes counted
+select json_array(j.part, sum(coalesce(s.state, 3) = 3), coalesce(sum(s.state = 4), 0), coalesce(sum(s.state = 5), 0))
+from (select 1 from dibs.parts limit 1) cross join json_each(:leases) d
+cross join dibs.jobs j on j.id = cast(d.key as integer) and j.token = d.value and j.held = 1 left join temp.dibs_special s on s.id = j.id and s.token = j.token
+where j.part is not null group by j.part;
+-- when counted
+update dibs.parts set
+  successful = successful + (select json_extract(c.value, '$[1]') from json_each(:counted) c where json_extract(c.value, '$[0]') = dibs.parts.id),
+  failed = failed + (select json_extract(c.value, '$[2]') from json_each(:counted) c where json_extract(c.value, '$[0]') = dibs.parts.id),
+  cancelled = cancelled + (select json_extract(c.value, '$[3]') from json_each(:counted) c where json_extract(c.value, '$[0]') = dibs.parts.id)
+where id in (select json_extract(value, '$[0]') from json_each(:counted));
 -- when leases
 delete from dibs.jobs where id in (select cast(d.key as integer) from json_each(:leases) d)
   and id not in (select u.id from temp.dibs_unsettled u);

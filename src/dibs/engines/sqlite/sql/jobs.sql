@@ -147,7 +147,14 @@ delete from dibs.unique_keys where (type, key, job) in (
   select type, unique_key, id from temp.dibs_listed where unique_key is not null and unique_for is null);
 update dibs.unique_keys set until = (select now from dibs.clock) + (select unique_for from temp.dibs_listed l where l.id = job) * 1000000
 where (type, key, job) in (select type, unique_key, id from temp.dibs_listed where unique_key is not null and unique_for is not null);
+-- notes counted
+select json_array(j.part, count(*)) from temp.dibs_listed l cross join dibs.jobs j on j.id = l.id
+where j.part is not null and j.row_key is null and j.finishing >= 0 group by j.part;
 delete from dibs.jobs where id in (select id from temp.dibs_listed) and row_key is null and finishing >= 0;
+-- when counted
+update dibs.parts set
+  cancelled = cancelled + (select json_extract(c.value, '$[1]') from json_each(:counted) c where json_extract(c.value, '$[0]') = dibs.parts.id)
+where id in (select json_extract(value, '$[0]') from json_each(:counted));
 update dibs.jobs set held = 0, worker = null, token = ((coalesce(token, 0) >> 20) + 1) << 20 | (random() & 1048575), version = version + 1,
   state = case state when 2 then 2 else 1 end, finishing = 100, run_at = (select now from dibs.clock), rank = rank % 10 + 10
 where id in (select id from temp.dibs_listed);
@@ -181,6 +188,14 @@ select d.id, c.now, d.created_at, ((coalesce(d.token, 0) >> 20) + 1) << 20, d.ve
   case when d.row_key is null then d.rank % 10 else 0 end + 10 * (d.max_attempts = 1), 0, d.max_attempts, d.queue,
   d.type, d.unique_key, d.unique_for, d.payload, d.tags, d.failures, d.row_key, d.submits, d.part
 from dibs.clock c cross join temp.dibs_listed l cross join dibs.dead d on d.id = l.id where l.number = 1;
+-- notes counted
+select json_array(d.part, sum(d.state = 4), sum(d.state = 5)) from temp.dibs_listed l cross join dibs.dead d on d.id = l.id
+where l.number = 1 and d.part is not null group by d.part;
+-- when counted
+update dibs.parts set
+  failed = failed - (select json_extract(c.value, '$[1]') from json_each(:counted) c where json_extract(c.value, '$[0]') = dibs.parts.id),
+  cancelled = cancelled - (select json_extract(c.value, '$[2]') from json_each(:counted) c where json_extract(c.value, '$[0]') = dibs.parts.id)
+where id in (select json_extract(value, '$[0]') from json_each(:counted));
 delete from dibs.dead where id in (select id from temp.dibs_listed where number = 1);
 select l.id, l.number, coalesce((select k.job from dibs.unique_keys k where k.type = l.type and k.key = l.unique_key),
   (select j.id from dibs.dead d cross join dibs.jobs j on j.type = d.type and j.row_key = d.row_key where d.id = l.id))
