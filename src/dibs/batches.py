@@ -155,6 +155,28 @@ class Batch:
         """The same for async code."""
         return await self._arun(batches.progress(self.id), self.connection)
 
+    def usage(self) -> dict[str, float]:
+        """What providers charged for its jobs so far: the sum of each number in their `usage`.
+
+        >>> from dibs import Dibs, Done
+        >>> app = Dibs("sqlite:///shop.db")
+        >>> @app.provider_task(poll_every=0.01, after_crash="resubmit")
+        ... class Summarise:
+        ...     def submit(self, text: str, key: str) -> str:
+        ...         return key
+        ...     def poll(self, task_id: str) -> Done:
+        ...         return Done(usage={"tokens": 12, "model": "small"})
+        >>> with app.batch() as batch:
+        ...     ids = batch.add(Summarise.call(text=text) for text in ("one", "two"))
+        >>> print(app.drain().successful, batch.usage())
+        2 {'tokens': 24.0}
+        """
+        return self.engine.run(batches.usage(self.id))
+
+    async def ausage(self) -> dict[str, float]:
+        """The same for async code."""
+        return await self.engine.arun(batches.usage(self.id))
+
     def join(self, timeout: float | None = None) -> BatchProgress:
         """Wait until it is finished; how it was then. JoinTimeout after so many seconds."""
         wait = Wait(timeout)

@@ -373,6 +373,7 @@ def test_an_acceptance_sent_twice_counts_once(app: Dibs, provider: Provider) -> 
 def test_who_lost_the_lease_may_not_begin(app: Dibs, provider: Provider) -> None:
     declare(app, provider).enqueue(text="x")
     worker, taken = take(app)
+    assert app.engine.run(submissions.begin(taken.lease, "summarise", "k")).key == "k"
     die(app, worker)
     with pytest.raises(LeaseLost):
         app.engine.run(submissions.begin(taken.lease, "summarise", "k"))
@@ -741,3 +742,19 @@ def test_a_drain_says_how_many_were_handed_over(app: Dibs, provider: Provider) -
     assert str(report).startswith("claimed 20 of 30 jobs")
     assert str(report).endswith("20 processing")
     assert time.monotonic() - began < PATIENCE
+
+
+def test_what_a_batch_cost(app: Dibs, provider: Provider) -> None:
+    task = declare(app, provider)
+    provider.answers["task-1"] = Rejected("again", retry=True, usage={"tokens": 1, "model": "small"})
+    with app.batch() as batch:
+        batch.add(task.call(text=str(n)) for n in range(3))
+    task.enqueue(text="of no batch")
+    with app.batch() as other:
+        other.add([task.call(text="x")])
+    work(app, concurrency=1)
+    assert batch.progress().successful == 3
+    assert (batch.usage(), other.usage()) == (
+        {"tokens": 31.0},
+        {"tokens": 10.0},
+    )  # what was rejected cost something, too

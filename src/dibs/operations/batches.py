@@ -153,6 +153,13 @@ def _doing(live: dict[str, int] | None) -> dict[str, int]:
 
 
 @operation(reads=True)
+def usage(batch: int) -> Conversation[dict[str, float]]:
+    """What providers charged for its jobs: the sum of each number."""
+    rows = yield Statement("batch_usage", batch=batch)
+    return dict(rows)
+
+
+@operation(reads=True)
 def of_job(job_id: int) -> Conversation[BatchId | None]:
     """The batch of a job that is not final."""
     rows = yield Statement("batch_of", id=job_id)

@@ -70,6 +70,17 @@ cross join lateral (
   from dibs.parts p where p.batch = b.id) s
 order by b.id desc;
 
+-- name: batch_usage
+-- What its submissions were charged for: the sum of each number in `usage`, or of `usage` itself where that is a number.
+select e.name, sum(e.number)::float8
+from dibs.parts p join dibs.submissions s on s.job between p.id and p.last and s.part = p.id
+cross join lateral (
+  select 'usage' as name, s.usage::numeric as number where jsonb_typeof(s.usage) = 'number'
+  union all
+  select f.key, f.value::numeric from jsonb_each(case when jsonb_typeof(s.usage) = 'object' then s.usage else '{}' end) f
+  where jsonb_typeof(f.value) = 'number') e
+where p.batch = :batch::bigint group by e.name order by e.name;
+
 -- name: batch_jobs
 -- Of its jobs that are not final: the first after that one.
 select j.id

@@ -60,6 +60,14 @@ from (
   select * from (select * from dibs.batches where id < :before and (not :unfinished or finished_at is null) order by id desc limit :limit)) b
 left join dibs.parts p on p.batch = b.id group by b.id order by b.id desc;
 
+-- name: batch_usage
+-- What its submissions were charged for: the sum of each number in `usage`, or of `usage` itself where that is a number.
+select coalesce(e.key, 'usage'), total(e.atom)
+from dibs.parts p cross join dibs.submissions s on s.job between p.id and p.last and s.part = p.id
+cross join json_each(s.usage) e
+where p.batch = :batch and e.type in ('integer', 'real') and json_type(s.usage) in ('integer', 'real', 'object')
+group by 1 order by 1;
+
 -- name: batch_jobs
 -- Of its jobs that are not final: the first after that one.
 select j.id from dibs.parts p cross join dibs.jobs j on j.id between p.id and p.last and j.id > :after and j.part = p.id
