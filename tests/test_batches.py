@@ -86,6 +86,19 @@ def test_one_that_fails_and_is_retried(app: Dibs, shop: Shop) -> None:
     assert (counts(batch.progress()), shop.said) == ((2, 1, 1, 0), [("noted", "not well")])
 
 
+async def test_calls_that_cannot_be_read_in_async_code(async_app: Dibs) -> None:
+    shop = Shop(async_app)
+
+    def broken() -> Any:
+        yield from shop.calls(*range(6_000))
+        raise ConnectionResetError("the file is gone")
+
+    batch = await async_app.batch().abegin()
+    with pytest.raises(ConnectionResetError, match="the file is gone"):
+        await batch.aadd(broken())
+    assert counts(await batch.aprogress()) == (0, 0, 0, 0)
+
+
 async def test_the_whole_of_it_in_async_code(async_app: Dibs) -> None:
     shop = Shop(async_app)
     async with async_app.batch(on_complete=shop.completed) as batch:
@@ -137,10 +150,10 @@ def test_an_exception_in_the_block_leaves_it_open(app: Dibs, shop: Shop) -> None
 def test_calls_that_cannot_be_read_add_nothing(app: Dibs, shop: Shop) -> None:
     def broken() -> Any:
         yield from shop.calls(*range(6_000))
-        raise KeyError("the file is gone")
+        raise OSError("the file is gone")
 
     batch = app.batch().begin()
-    with pytest.raises(KeyError, match="the file is gone"):
+    with pytest.raises(OSError, match="the file is gone"):
         batch.add(broken())
     assert counts(batch.progress()) == (0, 0, 0, 0)
     with pytest.raises(InvalidOption, match=r"task.call"):
