@@ -249,7 +249,7 @@ def test_a_whole_batch_in_a_transaction_of_the_callers(app: Dibs, shop: Shop, ur
                 with pytest.raises(BatchNotFound):
                     app.get_batch(batch.id)
     app.drain()
-    assert (counts(app.get_batch(batch.id).progress()), shop.said) == ((1_000, 1_000, 0, 0), [("completed", batch.id)])
+    assert (counts(batch.progress()), shop.said) == ((1_000, 1_000, 0, 0), [("completed", batch.id)])
 
 
 @on_postgres
@@ -275,7 +275,7 @@ def test_a_whole_batch_in_a_transaction_on_a_file(tmp_path: Any) -> None:
                 batch.add(shop.calls(1, 2, -3))
             end()
     app.drain()
-    assert (counts(app.get_batch(batch.id).progress()), shop.said) == ((3, 2, 1, 0), [("completed", batch.id)])
+    assert (counts(batch.progress()), shop.said) == ((3, 2, 1, 0), [("completed", batch.id)])
     assert len(app.engine.run(jobs.page(jobs.Filter(type="work"))).jobs) == 3
     app.close()
 

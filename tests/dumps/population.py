@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dibs.engines.engine import Engine
-from dibs.job import Claimed, Job, JobId
+from dibs.job import Claimed, Job, JobId, NewJob
 from dibs.lifecycle import Back, Way
-from dibs.operations import jobs
+from dibs.operations import batches, jobs
 from dibs.payload import decode, encode
 from tests.actors import Actors, Worker
 
@@ -30,6 +30,7 @@ class Population:
         self.finished()
         self.given_back()
         self.crashed()
+        self.batched()
         self.add("running")
         self.claim("running")
         return self.ids
@@ -76,6 +77,17 @@ class Population:
         self.add("finishing", max_attempts=1)
         assert len(dead.claim(2, "suspect", "finishing")) == 2
         self.actors.recover(dead)
+
+    def batched(self) -> None:
+        """The last of a batch, whose hook is not there yet."""
+        done = {"hook": "on_complete", "queue": "hooks", "rank": 4, "type": "done", "delay": 0, "max_attempts": 3}
+        hook = {**done, "run_at": None, "payload": None, "tags": None, "submits": False}
+        batch = self.engine.run(batches.begin("batched", encode([hook])))
+        new = [NewJob("task", encode({"name": "batched"}), name) for name in ("batched", "first of its batch")]
+        second, first = (self.engine.run(batches.add(batch, [job]))[0] for job in new)
+        self.ids |= {"batched": second, "first of its batch": first}
+        self.worker.succeed(self.claim("first of its batch"))
+        self.engine.run(batches.close(batch))
 
     def claim(self, name: str) -> Claimed:
         """The job in the queue of that name, claimed."""

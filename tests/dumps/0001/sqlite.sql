@@ -7,6 +7,7 @@ CREATE TABLE dibs_batches (
   finished_at integer,                          -- all of its jobs were final, and its hooks were added
   hooks text                                    -- the jobs to add then
 );
+INSERT INTO "dibs_batches" VALUES(1,'batched',1794884103029000,1794884103078000,NULL,'[{"hook":"on_complete","queue":"hooks","rank":4,"type":"done","delay":0,"max_attempts":3,"run_at":null,"payload":null,"tags":null,"submits":false}]');
 CREATE TABLE dibs_dead (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null,
@@ -16,8 +17,8 @@ CREATE TABLE dibs_dead (
   payload text, tags text, progress text, failures text, hook_error text, row_key text,
   submits integer not null default 0, part integer
 );
-INSERT INTO "dibs_dead" VALUES(9,1794882141859000,1794882141856000,1794882141859000,1794882141860000,2220046943869992964,2436417,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794882141.858,"finished_at":1794882141.859},{"attempt":2,"error":"second","started_at":1794882141.859,"finished_at":1794882141.86}]',NULL,NULL,0,NULL);
-INSERT INTO "dibs_dead" VALUES(10,1794882141860000,1794882141860000,NULL,1794882141861000,NULL,1639147,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL,0,NULL);
+INSERT INTO "dibs_dead" VALUES(9,1794884102983000,1794884102981000,1794884102983000,1794884102984000,3585875285920186372,2968425,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794884102.982,"finished_at":1794884102.983},{"attempt":2,"error":"second","started_at":1794884102.983,"finished_at":1794884102.984}]',NULL,NULL,0,NULL);
+INSERT INTO "dibs_dead" VALUES(10,1794884102984000,1794884102984000,NULL,1794884102985000,NULL,1643475,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL,0,NULL);
 CREATE TABLE dibs_history (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null, expires integer not null,
@@ -26,8 +27,9 @@ CREATE TABLE dibs_history (
   queue text not null, type text not null, unique_key text,
   payload text, tags text, progress text, failures text, result text, submits integer not null default 0, part integer
 );
-INSERT INTO "dibs_history" VALUES(7,1794882141853000,1794882141853000,1794882141853000,1794882141854000,1795486941854000,2220046943869992961,1482192,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}',0,NULL);
-INSERT INTO "dibs_history" VALUES(8,1794882141855000,1794882141855000,1794882141856000,1794882141856000,1795486941856000,2220046943869992962,2021333,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,0,NULL);
+INSERT INTO "dibs_history" VALUES(7,1794884102977000,1794884102977000,1794884102978000,1794884102979000,1795488902979000,3585875285920186369,1063744,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}',0,NULL);
+INSERT INTO "dibs_history" VALUES(8,1794884102980000,1794884102980000,1794884102980000,1794884102981000,1795488902981000,3585875285920186370,1770559,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,0,NULL);
+INSERT INTO "dibs_history" VALUES(18,1794884103059000,1794884103059000,1794884103062000,1794884103066000,1795488903066000,3585875285920186377,1267832,2,4,3,1,3,0,'first of its batch','task',NULL,'{"name":"batched"}',NULL,NULL,NULL,NULL,0,18);
 CREATE TABLE dibs_jobs (
   id integer primary key autoincrement,         -- or ids would come back once the table is empty
   run_at integer not null,
@@ -55,27 +57,30 @@ CREATE TABLE dibs_jobs (
   row_key text,                                 -- of the row that it stands for, in an adopted table named like its type
   part integer                                  -- of a batch: the id of that part's first job
 );
-INSERT INTO "dibs_jobs" VALUES(1,1794882141850000,1794882141850000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(2,1794882141850000,1794882141850000,NULL,NULL,NULL,0,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794882141851000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(4,1794882141851000,1794882141851000,NULL,NULL,NULL,0,14,0,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(5,1794882141852000,1794882141852000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(6,1794882141852000,1794882141852000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(11,1794882201862000,1794882141861000,1794882141862000,NULL,1401994,2,4,0,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794882141.862,"finished_at":1794882141.862}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(12,1794882141863000,1794882141862000,1794882141863000,NULL,1167237,2,14,0,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794882141.863,"finished_at":1794882141.863}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(13,1794882141864000,1794882141863000,1794882141864000,NULL,1329677,2,4,0,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(14,1794882141864000,1794882141864000,1794882141865000,NULL,1954178,2,4,0,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(15,1794882142494535,1794882141867000,1794882141868000,NULL,3094407,2,24,0,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-b8cb81","started_at":1794882141.868,"finished_at":1794882141.869}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(16,1794882142513501,1794882141868000,1794882141868000,NULL,3062219,2,24,0,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-b8cb81","started_at":1794882141.868,"finished_at":1794882141.869}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(17,1794882141869000,1794882141869000,1794882141870000,2220046943869992969,1159454,1,4,1,0,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(1,1794884102966000,1794884102966000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(2,1794884102967000,1794884102967000,NULL,NULL,NULL,0,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794884102967000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(4,1794884102968000,1794884102968000,NULL,NULL,NULL,0,14,0,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(5,1794884102970000,1794884102970000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(6,1794884102976000,1794884102976000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(11,1794884162990000,1794884102985000,1794884102989000,NULL,1824980,2,4,0,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794884102.989,"finished_at":1794884102.99}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(12,1794884102998000,1794884102992000,1794884102994000,NULL,1315222,2,14,0,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794884102.994,"finished_at":1794884102.998}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(13,1794884103001000,1794884102999000,1794884103000000,NULL,1626430,2,4,0,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(14,1794884103001000,1794884103001000,1794884103002000,NULL,1254452,2,4,0,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(15,1794884103377238,1794884103014000,1794884103025000,NULL,3105696,2,24,0,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-17788c","started_at":1794884103.025,"finished_at":1794884103.026}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(16,1794884103846171,1794884103022000,1794884103025000,NULL,2602838,2,24,0,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-17788c","started_at":1794884103.025,"finished_at":1794884103.026}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(17,1794884103046000,1794884103046000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'batched','task',NULL,NULL,'{"name":"batched"}',NULL,NULL,NULL,NULL,17);
+INSERT INTO "dibs_jobs" VALUES(19,1794884103082000,1794884103082000,1794884103088000,3585875285920186378,1755238,1,4,1,0,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_migrations (
   number integer primary key, name text not null, applied_at integer not null);
-INSERT INTO "dibs_migrations" VALUES(1,'initial',1794882141842000);
+INSERT INTO "dibs_migrations" VALUES(1,'initial',1794884102945000);
 CREATE TABLE dibs_parts (
   id integer primary key,                       -- of its first job
   batch integer not null, last integer not null,  -- and of its last job
   total integer not null, successful integer not null default 0, failed integer not null default 0, cancelled integer not null default 0
 );
+INSERT INTO "dibs_parts" VALUES(17,1,17,1,0,0,0);
+INSERT INTO "dibs_parts" VALUES(18,1,18,1,1,0,0);
 CREATE TABLE dibs_queues (name text primary key, paused integer not null default 0) without rowid;
 INSERT INTO "dibs_queues" VALUES('paused',1);
 CREATE TABLE dibs_requests (key text primary key, fingerprint text not null, job integer, at integer not null) without rowid;
@@ -106,10 +111,10 @@ CREATE TABLE dibs_unique_keys (
   primary key (type, key)
 ) without rowid;
 INSERT INTO "dibs_unique_keys" VALUES('task','held',5,NULL);
-INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948482141856000);
+INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948484102981000);
 CREATE TABLE dibs_worker_names (id integer primary key, name text not null, seen_at integer not null);
-INSERT INTO "dibs_worker_names" VALUES(2117201751585,'worker-801158',1794882141849000);
-INSERT INTO "dibs_worker_names" VALUES(2486194821610,'worker-b8cb81',1794882141867000);
+INSERT INTO "dibs_worker_names" VALUES(116176335853,'worker-17788c',1794884103013000);
+INSERT INTO "dibs_worker_names" VALUES(3419757162018,'worker-5ac3ca',1794884102964000);
 CREATE TABLE dibs_workers (
   id integer primary key,                       -- random: a number that comes back after a restore belongs to nobody
   name text not null,
@@ -121,7 +126,7 @@ CREATE TABLE dibs_workers (
   asking integer not null default 1,            -- it has claimed since its last beat, or had room to
   claims integer not null default 0             -- of a worker over HTTP: the number of its last claim
 );
-INSERT INTO "dibs_workers" VALUES(2117201751585,'worker-801158',15.0,3.0,1794882141849000,1794882141849000,1794882141849000,1,0);
+INSERT INTO "dibs_workers" VALUES(3419757162018,'worker-5ac3ca',15.0,3.0,1794884102964000,1794884102964000,1794884102964000,1,0);
 CREATE VIEW dibs_clock as select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000 as now;
 CREATE INDEX dibs_claim_order on dibs_jobs (queue, rank, run_at) where held = 0;
 CREATE UNIQUE INDEX dibs_row_lease on dibs_jobs (type, row_key) where row_key is not null;
@@ -165,5 +170,6 @@ CREATE VIEW dibs_all_jobs as
     json_extract(failures, '$[' || (json_array_length(failures) - 1) || '].error'), progress, tags,
     unique_key, worker >> 20, created_at, run_at, claimed_at, finished_at from dibs_history;
 DELETE FROM "sqlite_sequence";
-INSERT INTO "sqlite_sequence" VALUES('dibs_jobs',17);
+INSERT INTO "sqlite_sequence" VALUES('dibs_jobs',19);
+INSERT INTO "sqlite_sequence" VALUES('dibs_batches',1);
 COMMIT;
