@@ -86,6 +86,19 @@ def test_one_that_fails_and_is_retried(app: Dibs, shop: Shop) -> None:
     assert (counts(batch.progress()), shop.said) == ((2, 1, 1, 0), [("noted", "not well")])
 
 
+async def test_calls_that_cannot_be_read_in_async_code(async_app: Dibs) -> None:
+    shop = Shop(async_app)
+
+    def broken() -> Any:
+        yield from shop.calls(*range(6_000))
+        raise ConnectionResetError("the file is gone")
+
+    batch = await async_app.batch().abegin()
+    with pytest.raises(ConnectionResetError, match="the file is gone"):
+        await batch.aadd(broken())
+    assert counts(await batch.aprogress()) == (0, 0, 0, 0)
+
+
 async def test_the_whole_of_it_in_async_code(async_app: Dibs) -> None:
     shop = Shop(async_app)
     async with async_app.batch(on_complete=shop.completed) as batch:
@@ -137,10 +150,10 @@ def test_an_exception_in_the_block_leaves_it_open(app: Dibs, shop: Shop) -> None
 def test_calls_that_cannot_be_read_add_nothing(app: Dibs, shop: Shop) -> None:
     def broken() -> Any:
         yield from shop.calls(*range(6_000))
-        raise KeyError("the file is gone")
+        raise OSError("the file is gone")
 
     batch = app.batch().begin()
-    with pytest.raises(KeyError, match="the file is gone"):
+    with pytest.raises(OSError, match="the file is gone"):
         batch.add(broken())
     assert counts(batch.progress()) == (0, 0, 0, 0)
     with pytest.raises(InvalidOption, match=r"task.call"):
@@ -236,7 +249,7 @@ def test_a_whole_batch_in_a_transaction_of_the_callers(app: Dibs, shop: Shop, ur
                 with pytest.raises(BatchNotFound):
                     app.get_batch(batch.id)
     app.drain()
-    assert (counts(app.get_batch(batch.id).progress()), shop.said) == ((1_000, 1_000, 0, 0), [("completed", batch.id)])
+    assert (counts(batch.progress()), shop.said) == ((1_000, 1_000, 0, 0), [("completed", batch.id)])
 
 
 @on_postgres
@@ -262,7 +275,7 @@ def test_a_whole_batch_in_a_transaction_on_a_file(tmp_path: Any) -> None:
                 batch.add(shop.calls(1, 2, -3))
             end()
     app.drain()
-    assert (counts(app.get_batch(batch.id).progress()), shop.said) == ((3, 2, 1, 0), [("completed", batch.id)])
+    assert (counts(batch.progress()), shop.said) == ((3, 2, 1, 0), [("completed", batch.id)])
     assert len(app.engine.run(jobs.page(jobs.Filter(type="work"))).jobs) == 3
     app.close()
 

@@ -94,6 +94,7 @@ class Batch:
             self.close()
         else:
             self._left_open(error)
+        self.connection = None  # the caller's transaction may be over before this handle is
 
     async def __aenter__(self) -> Batch:
         return await self.abegin()
@@ -105,6 +106,7 @@ class Batch:
             await self.aclose()
         else:
             self._left_open(error)
+        self.connection = None
 
     def _left_open(self, error: BaseException) -> None:
         """As if the process had died here: what was committed stays, and a person decides."""

@@ -5,9 +5,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dibs.engines.engine import Engine
-from dibs.job import Claimed, Job, JobId
-from dibs.lifecycle import Back, Way
-from dibs.operations import jobs
+from dibs.job import Claimed, Job, JobId, JobState, NewJob
+from dibs.lifecycle import Back, Done, Way
+from dibs.operations import batches, jobs, submissions
+from dibs.operations.claims import Settle
+from dibs.operations.submissions import Ending
 from dibs.payload import decode, encode
 from tests.actors import Actors, Worker
 
@@ -30,6 +32,8 @@ class Population:
         self.finished()
         self.given_back()
         self.crashed()
+        self.batched()
+        self.handed_over()
         self.add("running")
         self.claim("running")
         return self.ids
@@ -76,6 +80,29 @@ class Population:
         self.add("finishing", max_attempts=1)
         assert len(dead.claim(2, "suspect", "finishing")) == 2
         self.actors.recover(dead)
+
+    def batched(self) -> None:
+        """The last of a batch, whose hook is not there yet."""
+        done = {"hook": "on_complete", "queue": "hooks", "rank": 4, "type": "done", "delay": 0, "max_attempts": 3}
+        hook = {**done, "run_at": None, "payload": None, "tags": None, "submits": False}
+        batch = self.engine.run(batches.begin("batched", encode([hook])))
+        new = [NewJob("task", encode({"name": "batched"}), name) for name in ("batched", "first of its batch")]
+        second, first = (self.engine.run(batches.add(batch, [job]))[0] for job in new)
+        self.ids |= {"batched": second, "first of its batch": first}
+        self.worker.succeed(self.claim("first of its batch"))
+        self.engine.run(batches.close(batch))
+
+    def handed_over(self) -> None:
+        """SUBMITTING, PROCESSING, and what a provider has done."""
+        for name in ("submitting", "processing", "provided"):
+            self.add(name, submits=True)
+            lease = self.claim(name).lease
+            begun = self.engine.run(submissions.begin(lease, "task", f"key-{name}"))
+            if name != "submitting":
+                delay = 0.0 if name == "provided" else CENTURY / 100
+                self.engine.run(submissions.accept(lease, "task", begun.round, f"task-{name}", delay))
+        settle = Settle(self.claim("provided").lease, Done(JobState.SUCCESSFUL, encode("short")))
+        self.engine.run(submissions.conclude(settle, 1, Ending("done", encode({"tokens": 12}))))
 
     def claim(self, name: str) -> Claimed:
         """The job in the queue of that name, claimed."""

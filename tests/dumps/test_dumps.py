@@ -16,7 +16,7 @@ from dibs.engines.engine import Engine
 from dibs.engines.postgres.engine import PostgresEngine
 from dibs.engines.sqlite.engine import SqliteEngine
 from dibs.job import JobState, NewJob, WorkerId
-from dibs.operations import jobs, workers
+from dibs.operations import batches, jobs, workers
 from tests.actors import Actors
 from tests.dumps.population import as_json
 from tests.engines import POSTGRES, SQLITE, Engines, classic, params
@@ -125,6 +125,16 @@ def test_every_job_goes_on(old: Loaded) -> None:
     assert states == dict.fromkeys(old.shown, JobState.SUCCESSFUL) | {"paused": JobState.PENDING}
     actors.resume("paused")
     assert [job.id for job in worker.claim(1, "paused")] == [old.shown["paused"]["id"]]
+
+
+def test_batches_go_on(old: Loaded) -> None:
+    old.engine.migrate()
+    actors, worker = old.actors, old.actors.worker()
+    (batch,) = old.engine.run(batches.page()).batches
+    assert (batch.name, batch.total, batch.successful, batch.state) == ("batched", 2, 1, "CLOSED")
+    worker.succeed(*worker.claim(1, "batched"))
+    assert old.engine.run(batches.progress(batch.id)).state == "FINISHED"
+    assert [actors.get(job.id).payload for job in worker.claim(5, "hooks")] == [{"batch_id": batch.id}]
 
 
 def test_keys_and_ids_go_on(old: Loaded) -> None:

@@ -64,6 +64,12 @@ deliver.enqueue(address=Address("Main"), size={"height": 3})  # wrong
 number: int = greet("Ada")  # wrong
 number = send("Ada")  # wrong
 
+with app.batch(name="letters", on_complete=send, on_failure=greet.call("Ada")) as batch:
+    ids = [*batch.add(send.call(name="Ada", times=n) for n in range(3))]
+    batch.add(send.call(name=n) for n in range(3))  # wrong
+app.batch(on_complete=print)  # wrong
+left: int = batch.progress().unfinished
+
 
 async def twins() -> int:
     """The async forms."""

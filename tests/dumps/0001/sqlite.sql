@@ -7,6 +7,7 @@ CREATE TABLE dibs_batches (
   finished_at integer,                          -- all of its jobs were final, and its hooks were added
   hooks text                                    -- the jobs to add then
 );
+INSERT INTO "dibs_batches" VALUES(1,'batched',1794884313348000,1794884313364000,NULL,'[{"hook":"on_complete","queue":"hooks","rank":4,"type":"done","delay":0,"max_attempts":3,"run_at":null,"payload":null,"tags":null,"submits":false}]');
 CREATE TABLE dibs_dead (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null,
@@ -16,8 +17,8 @@ CREATE TABLE dibs_dead (
   payload text, tags text, progress text, failures text, hook_error text, row_key text,
   submits integer not null default 0, part integer
 );
-INSERT INTO "dibs_dead" VALUES(9,1794883871555000,1794883871554000,1794883871557000,1794883871558000,1434382869701066756,2891612,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794883871.555,"finished_at":1794883871.555},{"attempt":2,"error":"second","started_at":1794883871.557,"finished_at":1794883871.558}]',NULL,NULL,0,NULL);
-INSERT INTO "dibs_dead" VALUES(10,1794883871558000,1794883871558000,NULL,1794883871559000,NULL,1995289,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL,0,NULL);
+INSERT INTO "dibs_dead" VALUES(9,1794884313279000,1794884313275000,1794884313282000,1794884313289000,772761977737969668,2883023,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794884313.277,"finished_at":1794884313.279},{"attempt":2,"error":"second","started_at":1794884313.282,"finished_at":1794884313.289}]',NULL,NULL,0,NULL);
+INSERT INTO "dibs_dead" VALUES(10,1794884313290000,1794884313290000,NULL,1794884313295000,NULL,1915790,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL,0,NULL);
 CREATE TABLE dibs_history (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null, expires integer not null,
@@ -26,8 +27,10 @@ CREATE TABLE dibs_history (
   queue text not null, type text not null, unique_key text,
   payload text, tags text, progress text, failures text, result text, submits integer not null default 0, part integer
 );
-INSERT INTO "dibs_history" VALUES(7,1794883871546000,1794883871546000,1794883871550000,1794883871551000,1795488671551000,1434382869701066753,1384443,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}',0,NULL);
-INSERT INTO "dibs_history" VALUES(8,1794883871552000,1794883871552000,1794883871553000,1794883871554000,1795488671554000,1434382869701066754,1694618,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,0,NULL);
+INSERT INTO "dibs_history" VALUES(7,1794884313255000,1794884313255000,1794884313258000,1794884313262000,1795489113262000,772761977737969665,1982448,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}',0,NULL);
+INSERT INTO "dibs_history" VALUES(8,1794884313266000,1794884313266000,1794884313268000,1794884313270000,1795489113270000,772761977737969666,1074645,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,0,NULL);
+INSERT INTO "dibs_history" VALUES(18,1794884313356000,1794884313356000,1794884313358000,1794884313361000,1795489113361000,772761977737969673,1063376,2,4,3,1,3,0,'first of its batch','task',NULL,'{"name":"batched"}',NULL,NULL,NULL,NULL,0,18);
+INSERT INTO "dibs_history" VALUES(21,1794884313391000,1794884313386000,1794884313396000,1794884313402000,1795489113402000,772761977737969677,2885886,4,4,3,1,3,0,'provided','task',NULL,'{"name":"provided","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,'"short"',1,NULL);
 CREATE TABLE dibs_jobs (
   id integer primary key autoincrement,         -- or ids would come back once the table is empty
   run_at integer not null,
@@ -55,27 +58,32 @@ CREATE TABLE dibs_jobs (
   row_key text,                                 -- of the row that it stands for, in an adopted table named like its type
   part integer                                  -- of a batch: the id of that part's first job
 );
-INSERT INTO "dibs_jobs" VALUES(1,1794883871542000,1794883871542000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(2,1794883871542000,1794883871542000,NULL,NULL,NULL,0,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794883871543000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(4,1794883871543000,1794883871543000,NULL,NULL,NULL,0,14,0,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(5,1794883871544000,1794883871544000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(6,1794883871544000,1794883871544000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(11,1794883931562000,1794883871559000,1794883871561000,NULL,1843224,2,4,0,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794883871.561,"finished_at":1794883871.562}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(12,1794883871563000,1794883871562000,1794883871563000,NULL,1302481,2,14,0,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794883871.563,"finished_at":1794883871.563}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(13,1794883871566000,1794883871563000,1794883871565000,NULL,1847027,2,4,0,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(14,1794883871566000,1794883871566000,1794883871567000,NULL,1736317,2,4,0,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(15,1794883872351603,1794883871568000,1794883871570000,NULL,2910924,2,24,0,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-828621","started_at":1794883871.57,"finished_at":1794883871.571}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(16,1794883872398163,1794883871569000,1794883871570000,NULL,3111596,2,24,0,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-828621","started_at":1794883871.57,"finished_at":1794883871.571}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(17,1794883871571000,1794883871571000,1794883871574000,1434382869701066761,2047113,1,4,1,0,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(1,1794884313247000,1794884313247000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(2,1794884313248000,1794884313248000,NULL,NULL,NULL,0,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794884313250000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(4,1794884313251000,1794884313251000,NULL,NULL,NULL,0,14,0,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(5,1794884313253000,1794884313253000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(6,1794884313254000,1794884313254000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(11,1794884373302000,1794884313297000,1794884313300000,NULL,1765726,2,4,0,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794884313.3,"finished_at":1794884313.302}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(12,1794884313306000,1794884313303000,1794884313305000,NULL,1257397,2,14,0,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794884313.305,"finished_at":1794884313.306}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(13,1794884313317000,1794884313311000,1794884313312000,NULL,1469018,2,4,0,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(14,1794884313324000,1794884313324000,1794884313326000,NULL,1372301,2,4,0,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(15,1794884313636731,1794884313339000,1794884313343000,NULL,2136791,2,24,0,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-267a51","started_at":1794884313.343,"finished_at":1794884313.345}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(16,1794884313928951,1794884313341000,1794884313343000,NULL,3037091,2,24,0,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-267a51","started_at":1794884313.343,"finished_at":1794884313.345}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(17,1794884313354000,1794884313354000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'batched','task',NULL,NULL,'{"name":"batched"}',NULL,NULL,NULL,NULL,17);
+INSERT INTO "dibs_jobs" VALUES(19,1794884313366000,1794884313366000,1794884313368000,772761977737969674,1857354,1,4,1,1,0,1,3,0,0,'submitting','task',NULL,NULL,'{"name":"submitting","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(20,1826420313384000,1794884313377000,1794884313380000,NULL,1969196,2,4,0,1,2,1,3,0,-1,'processing','task',NULL,NULL,'{"name":"processing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(22,1794884313404000,1794884313404000,1794884313407000,772761977737969678,1057997,1,4,1,0,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_migrations (
   number integer primary key, name text not null, applied_at integer not null);
-INSERT INTO "dibs_migrations" VALUES(1,'initial',1794883871532000);
+INSERT INTO "dibs_migrations" VALUES(1,'initial',1794884313221000);
 CREATE TABLE dibs_parts (
   id integer primary key,                       -- of its first job
   batch integer not null, last integer not null,  -- and of its last job
   total integer not null, successful integer not null default 0, failed integer not null default 0, cancelled integer not null default 0
 );
+INSERT INTO "dibs_parts" VALUES(17,1,17,1,0,0,0);
+INSERT INTO "dibs_parts" VALUES(18,1,18,1,1,0,0);
 CREATE TABLE dibs_queues (name text primary key, paused integer not null default 0) without rowid;
 INSERT INTO "dibs_queues" VALUES('paused',1);
 CREATE TABLE dibs_requests (key text primary key, fingerprint text not null, job integer, at integer not null) without rowid;
@@ -100,6 +108,9 @@ CREATE TABLE dibs_submissions (
   part integer,                                 -- of its job's batch
   primary key (job, round)
 ) without rowid;
+INSERT INTO "dibs_submissions" VALUES(19,1,'task','key-submitting',1,1794884313374000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_submissions" VALUES(20,1,'task','key-processing',1,1794884313382000,'task-processing','2ead4d73489cf14810f6503ea2097a1d25ef66c88c193350e9938d0a98a05ab7',1794884313383000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_submissions" VALUES(21,1,'task','key-provided',1,1794884313389000,'task-provided','bf4a6dc2f7eeb94e24efc5d93453e31b4e0559c66328b9596982160726c2da5b',1794884313391000,NULL,NULL,NULL,'done','{"tokens":12}',1794884313402000,1802660313402000,NULL);
 CREATE TABLE dibs_tokens (name text primary key, hash text not null, scopes text not null, created_at integer not null) without rowid;
 CREATE TABLE dibs_unique_keys (
   type text not null, key text not null, job integer not null,
@@ -107,10 +118,10 @@ CREATE TABLE dibs_unique_keys (
   primary key (type, key)
 ) without rowid;
 INSERT INTO "dibs_unique_keys" VALUES('task','held',5,NULL);
-INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948483871554000);
+INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948484313270000);
 CREATE TABLE dibs_worker_names (id integer primary key, name text not null, seen_at integer not null);
-INSERT INTO "dibs_worker_names" VALUES(1367934102727,'worker-b3241f',1794883871536000);
-INSERT INTO "dibs_worker_names" VALUES(3537103508647,'worker-828621',1794883871567000);
+INSERT INTO "dibs_worker_names" VALUES(736963250864,'worker-04e429',1794884313243000);
+INSERT INTO "dibs_worker_names" VALUES(4318274877439,'worker-267a51',1794884313333000);
 CREATE TABLE dibs_workers (
   id integer primary key,                       -- random: a number that comes back after a restore belongs to nobody
   name text not null,
@@ -122,7 +133,7 @@ CREATE TABLE dibs_workers (
   asking integer not null default 1,            -- it has claimed since its last beat, or had room to
   claims integer not null default 0             -- of a worker over HTTP: the number of its last claim
 );
-INSERT INTO "dibs_workers" VALUES(1367934102727,'worker-b3241f',15.0,3.0,1794883871536000,1794883871536000,1794883871536000,1,0);
+INSERT INTO "dibs_workers" VALUES(736963250864,'worker-04e429',15.0,3.0,1794884313243000,1794884313243000,1794884313243000,1,0);
 CREATE VIEW dibs_clock as select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000 as now;
 CREATE INDEX dibs_claim_order on dibs_jobs (queue, rank, run_at) where held = 0;
 CREATE UNIQUE INDEX dibs_row_lease on dibs_jobs (type, row_key) where row_key is not null;
@@ -166,5 +177,6 @@ CREATE VIEW dibs_all_jobs as
     json_extract(failures, '$[' || (json_array_length(failures) - 1) || '].error'), progress, tags,
     unique_key, worker >> 20, created_at, run_at, claimed_at, finished_at from dibs_history;
 DELETE FROM "sqlite_sequence";
-INSERT INTO "sqlite_sequence" VALUES('dibs_jobs',17);
+INSERT INTO "sqlite_sequence" VALUES('dibs_jobs',22);
+INSERT INTO "sqlite_sequence" VALUES('dibs_batches',1);
 COMMIT;

@@ -167,6 +167,11 @@ def alone(raw: Any, operation: Operation[Any]) -> bool:
     return not operation.atomic and not (pooled and operation.reads)
 
 
+def sound(raw: Any) -> bool:
+    """Open, and in no transaction."""
+    return not raw.closed and raw.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+
 def carry(raw: PatientConnection, dialect: Dialect, operation: Operation[T], where: str) -> T:
     """An operation over a sync connection of ours: alone when it is one statement, else in a transaction."""
 
@@ -189,6 +194,8 @@ def carry(raw: PatientConnection, dialect: Dialect, operation: Operation[T], whe
                 raw.execute(LOCAL_SETTINGS)
             return run(execute, dialect.speak(operation, own=True))
     except (psycopg.Error, OSError) as error:
+        if isinstance(error, OSError) and sound(raw):
+            raise  # of whoever reads the jobs that are to be added
         raise translate(error, where) from error
 
 
@@ -214,4 +221,6 @@ async def acarry(raw: PatientAsyncConnection, dialect: Dialect, operation: Opera
                 await raw.execute(LOCAL_SETTINGS)
             return await arun(execute, dialect.speak(operation, own=True))
     except (psycopg.Error, OSError) as error:
+        if isinstance(error, OSError) and sound(raw):
+            raise  # of whoever reads the jobs that are to be added
         raise translate(error, where) from error

@@ -16,7 +16,7 @@ import psycopg
 
 from dibs.engines import migrate
 from dibs.engines.engine import DEADLINE, Capabilities, Engine, Hint, Session, mind_forks, never_close
-from dibs.engines.postgres.connection import PatientAsyncConnection, PatientConnection, Server, acarry, carry
+from dibs.engines.postgres.connection import PatientAsyncConnection, PatientConnection, Server, acarry, carry, sound
 from dibs.engines.postgres.dialect import PostgresDialect
 from dibs.engines.postgres.errors import translate
 from dibs.engines.postgres.transaction import PostgresAsyncOpen, PostgresOpen
@@ -330,8 +330,3 @@ def readable(raw: Any) -> bool:
     watch = select.poll()  # unlike select, it knows file numbers over 1,023
     watch.register(raw.fileno(), select.POLLIN)
     return bool(watch.poll(0))
-
-
-def sound(raw: Any) -> bool:
-    """Open, and in no transaction."""
-    return not raw.closed and raw.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
