@@ -758,3 +758,28 @@ def test_what_a_batch_cost(app: Dibs, provider: Provider) -> None:
         {"tokens": 31.0},
         {"tokens": 10.0},
     )  # what was rejected cost something, too
+
+
+# Of a batch
+
+
+def test_jobs_of_a_batch_are_counted_when_their_provider_is_done(app: Dibs, provider: Provider) -> None:
+    said: list[int] = []
+
+    @app.task(name="completed")
+    def completed(batch_id: int) -> None:
+        said.append(batch_id)
+
+    summarise = declare(app, provider, poll_every=60)
+    with app.batch(on_complete=completed) as batch:
+        ids = batch.add(summarise.call(text=str(n)) for n in range(600))
+    work(app)
+    seen = batch.progress()
+    assert (seen.processing, seen.unfinished, seen.state) == (600, 600, "CLOSED")
+    assert app.cancel(ids[0])  # its provider has to be told first
+    assert batch.progress().unfinished == 600
+    work(app)
+    assert (batch.progress().cancelled, batch.progress().processing) == (1, 599)
+    Actors(app.engine).make_due()
+    work(app)
+    assert (batch.progress().successful, batch.progress().cancelled, said) == (599, 1, [batch.id])
