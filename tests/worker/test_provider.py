@@ -1,6 +1,7 @@
 """Jobs that are handed to a provider: submitted once, asked after, called back for, cancelled."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -264,6 +265,34 @@ def test_a_submit_over_its_time_is_asked_after(app: Dibs, provider: Provider) ->
     work(app)
     assert job.refresh().state is JobState.SUCCESSFUL
     assert len(provider.accepted) == 1
+
+
+def test_what_a_thread_is_answered_after_its_time_is_noted(app: Dibs, provider: Provider) -> None:
+    asked = threading.Event()
+
+    @app.provider_task(name="summarise", timeout=0.05, after_crash="hold", poll_every=3600, retry=3600)
+    class Slow:
+        def submit(self, key: str) -> str:
+            asked.wait(PATIENCE)
+            return provider.submit(key)
+
+        def poll(self, task_id: str) -> Any:
+            return provider.poll(task_id)
+
+    async def run() -> Job:
+        job = await Slow.aenqueue()
+        async with app.running():
+            while (await job.arefresh()).state is not JobState.RETRY:  # its time is over
+                pass
+            asked.set()
+            while (seen := await job.arefresh()).state is not JobState.PROCESSING:
+                pass
+        await app.aclose()
+        return seen
+
+    seen = asyncio.run(run())
+    assert (seen.provider_task_id, len(provider.accepted)) == ("task-1", 1)
+    assert "ran longer than 0.05 s" in seen.failures[0]["error"]
 
 
 def test_the_last_attempt_is_asked_after_before_it_counts_as_failed(app: Dibs, provider: Provider) -> None:

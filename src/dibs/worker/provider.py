@@ -105,7 +105,7 @@ class Providers:
         if begun.tried and task.reconciles is None and task.after_crash == "hold":
             return await self._hold(task, job, begun)
         work = self._ask(task, job, current, begun, arguments)
-        return await (work if task.is_async else self._unstoppable(work))
+        return await (work if task.is_async else self._unstoppable(work, task.timeout))
 
     async def _introduce(self, job: Claimed, current: CurrentJob, begun: Begun) -> None:
         """What `current_job()` knows of the submission."""
@@ -137,14 +137,21 @@ class Providers:
             return await self._rejected(task, job, begun.round, answer)
         return await self._accepted(task, job, begun.round, checked_task_id(answer))
 
-    async def _unstoppable(self, work: Coroutine[Any, Any, Outcome | Committed]) -> Outcome | Committed:
+    async def _unstoppable(
+        self, work: Coroutine[Any, Any, Outcome | Committed], seconds: float | None
+    ) -> Outcome | Committed:
         """A thread cannot be stopped: what the provider answers it is noted, although nobody waits for it any more."""
         task = asyncio.create_task(work, name="submit")
         try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
+            async with asyncio.timeout(seconds) as limit:
+                return await asyncio.shield(task)
+        except BaseException as error:
+            if task.done():
+                raise
             self.late.add(task)
             task.add_done_callback(self._ended_late)
+            if limit.expired():
+                raise TimeoutError(f"it ran longer than {seconds:g} s. It is a thread, and goes on") from error
             raise
 
     def _ended_late(self, task: asyncio.Task[Any]) -> None:

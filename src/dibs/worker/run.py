@@ -163,11 +163,11 @@ class Runner:
         return await run()
 
     async def _method(self, task: ProviderTask, method: Callable[[], Any], current: CurrentJob | None = None) -> Any:
-        """One of a provider's class, in its own way, within its time."""
+        """One of a provider's class, in its own way, within its time. (A submit in a thread is timed by who waits.)"""
 
         async def innermost() -> Any:
             if not inspect.iscoroutinefunction(method):
-                return await self._in_thread(method, task.timeout)
+                return await self._in_thread(method, task.timeout if current is None else None)
             return await (method() if task.timeout is None else _timed(task.timeout, method()))
 
         return await (innermost() if current is None else self._around(current, innermost))
