@@ -778,8 +778,8 @@ PROVIDERS = [
     ),
     postgres(
         "a submission does not remember that it was tried",
-        "select m.id, coalesce((select round from last), 0) + 1, :type, :key, true, m.part from mine m",
-        "select m.id, coalesce((select round from last), 0) + 1, :type, :key, false, m.part from mine m",
+        ":type, :key, true, m.part,",
+        ":type, :key, false, m.part,",
         PROVIDER,
         file=f"{PG}/submissions.sql",
         everywhere=True,
@@ -832,15 +832,15 @@ PROVIDERS = [
     rule(
         "what is to be held is submitted",
         "worker/provider.py",
-        'if begun.tried and task.reconciles is None and task.after_crash == "hold":',
-        "if False:",
+        "        if begun.tried and _holds(task):",
+        "        if False:",
         PROVIDER,
     ),
     rule(
         "the last attempt is not asked after",
         "worker/provider.py",
-        "if found is None or not (found.open and found.tried):",
-        "if True:",
+        "return None if hook_is_spent(job) else await self._last_question(task, job, current)",
+        "return None",
         PROVIDER,
     ),
     rule(

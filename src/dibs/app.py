@@ -66,7 +66,7 @@ class Dibs(Workplace, Batches):
         except InvalidOption as error:
             raise ConfigError(f"The setting {error}") from None
         self.url = database_url(url)
-        self._key: bytes | None = None
+        self._keys: dict[str, bytes] = {}
         super().__init__(open_engine(self.url, self.settings), self.settings)
 
     @overload
@@ -353,19 +353,19 @@ class Dibs(Workplace, Batches):
         >>> Dibs("sqlite:///shop.db").subscribe_token(7).startswith("dibsw_7_")
         True
         """
-        if self._key is None:
-            self._key = bytes.fromhex(self.engine.run(tokens.secret(SIGNING, secrets.token_hex(32))))
-        return signed(job_id, until(expires, time.time()), self._key)
+        if SIGNING not in self._keys:
+            self._keys[SIGNING] = bytes.fromhex(self.engine.run(tokens.secret(SIGNING, secrets.token_hex(32))))
+        return signed(job_id, until(expires, time.time()), self._keys[SIGNING])
 
     async def asubscribe_token(self, job_id: int, *, expires: float = 3600) -> str:
         """The same for async code."""
         return signed(job_id, until(expires, time.time()), await self.signing_key())
 
-    async def signing_key(self) -> bytes:
-        """What tokens to watch a job are signed with: a secret in the database, the same for all servers."""
-        if self._key is None:
-            self._key = bytes.fromhex(await self.engine.arun(tokens.secret(SIGNING, secrets.token_hex(32))))
-        return self._key
+    async def signing_key(self, name: str = SIGNING) -> bytes:
+        """What tokens to watch a job, or addresses to call back, are signed with: a secret in the database."""
+        if name not in self._keys:
+            self._keys[name] = bytes.fromhex(await self.engine.arun(tokens.secret(name, secrets.token_hex(32))))
+        return self._keys[name]
 
     def _run(self, operation: Operation[T], connection: Any) -> T:
         return self.engine.run(operation) if connection is None else run_on(self.engine, connection, operation)

@@ -21,7 +21,7 @@ from dibs.job import Claimed, JobState
 from dibs.retry import Policy, bounded
 
 HOOK_TRIES = 10
-CANCELLING = 100  # so much in `finishing`: the job of an adopted row, to be claimed once more only to become CANCELLED
+CANCELLING = 100  # so much in `finishing`: claimed once more only to become CANCELLED, where others have to be told
 
 
 @dataclass(frozen=True, slots=True)

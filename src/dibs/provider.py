@@ -67,6 +67,8 @@ class ProviderTask(Declared):
         retry: Any = None,
         **more: Any,
     ) -> None:
+        for option in more.keys() & {"process", "reconcile"}:
+            raise InvalidOption(option, "is for tasks; a provider's class has methods of its own")
         if not isinstance(kind, type):
             raise InvalidOption("provider_task", f"decorates a class with a method submit, not {kind!r}")
         self.provider = _instance(kind)
@@ -94,6 +96,11 @@ class ProviderTask(Declared):
     def submits(self) -> bool:
         """Its jobs are handed to a provider."""
         return True
+
+    @property
+    def finishes(self) -> bool:
+        """When all has failed, the provider is asked once more."""
+        return self.on_failure is not None or self.reconciles is not None
 
     @property
     def asks(self) -> bool:
@@ -147,16 +154,14 @@ def digest(task_id: str) -> str:
 
 
 def answered(body: Any) -> Answer:
-    """What a callback says, for a class without a method `callback`: `error`, or `result` and `usage`.
+    """What a callback says, for a class without a method `callback`: `error`, or `result` and `usage`; else not yet.
 
     >>> answered({"result": 7, "usage": {"tokens": 3}}).usage, str(answered({"error": "too long"}))
     ({'tokens': 3}, 'too long')
     """
-    if not isinstance(body, dict):
-        return Done(body)
     if body.get("error") is not None:
         return Rejected(str(body["error"]), usage=body.get("usage"))
-    return Done(body.get("result"), usage=body.get("usage"))
+    return Done(body["result"], usage=body.get("usage")) if "result" in body else Waiting()
 
 
 def by_id(answers: Any, ids: Sequence[str]) -> dict[str, Any]:

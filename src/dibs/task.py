@@ -169,6 +169,11 @@ class Declared:
         return self.function.__module__, self.function.__qualname__
 
     @property
+    def finishes(self) -> bool:
+        """A job that has failed for good is claimed once more, to be finished."""
+        return self.on_failure is not None
+
+    @property
     def submits(self) -> bool:
         """Its jobs are handed to a provider."""
         return False

@@ -12,16 +12,18 @@ from dibs.operations.operation import Conversation, Row, Statement, operation
 from dibs.provider import digest
 
 DEAD_DAYS = 90  # what failed is kept as long as its job
+OPEN_DAYS = 400  # what has not ended; no provider may take as long
 
 
 class Begun(NamedTuple):
     """What is known of a submission when somebody is about to submit. `tried`: somebody was before, and the provider
-    may have accepted."""
+    may have accepted. `answer`: it has, and called back."""
 
     round: int
     key: str
     tried: bool
     task_id: str | None
+    answer: bytes | str | None = None
 
 
 class Accepted(NamedTuple):
@@ -57,11 +59,12 @@ class Ending(NamedTuple):
 @operation(atomic=True)
 def begin(lease: Lease, type: str, key: str) -> Conversation[Begun]:
     """Somebody is about to submit; `key` is taken if there is none yet. Refused when the lease is lost."""
-    rows = yield Statement("begin_submission", id=lease.job_id, token=lease.token, type=type, key=key)
+    ours = {"id": lease.job_id, "token": lease.token}
+    rows = yield Statement("begin_submission", **ours, type=type, key=key, days=OPEN_DAYS)
     if not rows:
         raise LeaseLost(lease.job_id)
-    number, known, tried, task_id = rows[0]
-    return Begun(number, known, bool(tried), task_id)
+    number, known, tried, task_id, answer = rows[0]
+    return Begun(number, known, bool(tried) and known != key, task_id, answer)  # begun twice under one key: by us
 
 
 @operation()
@@ -75,8 +78,12 @@ def refuse(lease: Lease, round: int) -> Conversation[None]:
 def accept(lease: Lease, type: str, round: int, task_id: str, delay: float) -> Conversation[Accepted]:
     """The provider accepted, whoever holds the job by now. Asked after in `delay` seconds; at once, if it answered."""
     ours = {"id": lease.job_id, "round": round}
-    rows = yield Statement("accept_submission", type=type, task_id=task_id, digest=digest(task_id), **ours)
-    taken_by, noted, answered, second = rows[0]
+    told = {"type": type, "task_id": task_id, "digest": digest(task_id), "days": OPEN_DAYS}
+    for _ in range(2):  # the second time sees what somebody else has noted at the same moment
+        rows = yield Statement("accept_submission", **ours, **told)
+        taken_by, noted, answered, second = rows[0]
+        if noted or second or taken_by is not None:
+            break
     if not noted:
         return Accepted(taken_by, False, bool(second), False)
     moved = yield Statement("process", id=lease.job_id, token=lease.token, delay=0.0 if answered else delay)
@@ -110,6 +117,18 @@ def conclude(settle: Settle, round: int, ending: Ending) -> Conversation[Turn]:
         days=max(settle.days, DEAD_DAYS),
     )
     return (yield from claims.settle([settle]))
+
+
+@operation()
+def forget_answer(lease: Lease, round: int) -> Conversation[None]:
+    """A callback that said nothing yet: another may come."""
+    yield Statement("forget_answer", id=lease.job_id, token=lease.token, round=round)
+
+
+@operation()
+def end_cancelled(job_id: JobId | int, round: int) -> Conversation[None]:
+    """The provider was told that the job is CANCELLED."""
+    yield Statement("end_cancelled", id=job_id, round=round)
 
 
 @operation(atomic=True)

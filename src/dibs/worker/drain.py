@@ -253,7 +253,7 @@ class Drain:
                 self.lane.note([each.job.id])
                 self._tally(each.job, change)
             else:
-                change = after(each.job, outcome, each.task.retry, has_hook=each.task.on_failure is not None)
+                change = after(each.job, outcome, each.task.retry, has_hook=each.task.finishes)
                 key = each.task.row_key(each.job)
                 settle = Settle(each.job.lease, change, each.task.keep, each.job.attempts, key)
                 self.feeds.get(each.job.type, self.feed).settles.append((each.job, settle))
@@ -374,6 +374,7 @@ class Drain:
         try:
             await self._turns(claiming=False)
             await self.tallies.run_once()
-            await self.engine.arun(workers.leave(rows))
+            if not any(each.task.submits for each in self.running.values()):  # else the lease tells that we are gone
+                await self.engine.arun(workers.leave(rows))
         finally:
             await asyncio.to_thread(self.heart.stop)

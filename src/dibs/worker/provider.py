@@ -11,33 +11,46 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from dibs.context import CurrentJob, enter
+from dibs.context import CurrentJob, Snooze, enter
 from dibs.engines.engine import Engine
 from dibs.errors import InvalidPayload, LeaseLost, Refused
 from dibs.job import Claimed, JobState
-from dibs.lifecycle import CANCELLING, Back, Change, Committed, Done, Errored, Outcome, Polled, Way, after
+from dibs.lifecycle import (
+    CANCELLING,
+    Back,
+    Change,
+    Committed,
+    Done,
+    Errored,
+    Outcome,
+    Polled,
+    Way,
+    after,
+    hook_is_spent,
+)
 from dibs.operations import jobs, submissions, tokens
 from dibs.operations.claims import Settle
 from dibs.operations.operation import Operation
 from dibs.operations.submissions import Begun, Ending, Submission
-from dibs.payload import decode, encode
-from dibs.provider import Answer, ProviderTask, Rejected, Waiting, answered, by_id, checked_task_id
-from dibs.retry import RetryAfter
+from dibs.payload import MAX_BYTES, decode, encode
+from dibs.provider import TIMEOUT, Answer, ProviderTask, Rejected, Waiting, answered, checked_task_id
+from dibs.retry import RetryAfter, bounded
 from dibs.task import AlreadyDone
 from dibs.tokens import CALLBACKS, callback_token
+from dibs.worker.questions import Questions, due_in
 
 T = TypeVar("T")
 
 log = logging.getLogger("dibs")
 
-GATHER = 0.05  # seconds that a question waits for others, where many can be asked at once
-MOST = 500  # questions at once
-GRID = 10  # where many can be asked at once, they come due together: so many times in `poll_every`
 CANCEL_TRIES = 3
+LAST_WORDS = 1.0  # seconds that a submit has to end in, when it is told to stop
+THREAD_PATIENCE = 10  # times its timeout: so long is a submit waited for that runs in a thread
 
 
 class Calls(Protocol):
@@ -81,13 +94,8 @@ class Providers:
         if job.finishing < 0:
             return await self._poll(task, job)
         if job.finishing > 0:
-            return await self._last_question(task, job, current)
+            return None if hook_is_spent(job) else await self._last_question(task, job, current)
         return await self._submit(task, job, current)
-
-    def close(self) -> None:
-        """Nobody will wait for the threads that go on."""
-        for task in self.late:
-            task.cancel()
 
     # Submitting
 
@@ -98,14 +106,16 @@ class Providers:
             return self._final(task, job, error)
         begun = await self.engine.arun(submissions.begin(job.lease, task.name, "dibs-" + secrets.token_hex(16)))
         await self._introduce(job, current, begun)
+        ended = await self._called_back(task, job, begun)
+        if ended is not None:
+            return ended
         known = await self._known(task, begun, arguments)
         if known is not None:
             log.warning("Job %s was submitted before: a duplicate was prevented", job.id)
             return await self._accepted(task, job, begun.round, known)
-        if begun.tried and task.reconciles is None and task.after_crash == "hold":
+        if begun.tried and _holds(task):
             return await self._hold(task, job, begun)
-        work = self._ask(task, job, current, begun, arguments)
-        return await (work if task.is_async else self._unstoppable(work, task.timeout))
+        return await self._to_its_end(task, job, self._ask(task, job, current, begun, arguments))
 
     async def _introduce(self, job: Claimed, current: CurrentJob, begun: Begun) -> None:
         """What `current_job()` knows of the submission."""
@@ -130,37 +140,63 @@ class Providers:
         said = _with_key(task, arguments, begun.key)
         try:
             answer = await self.call(task, partial(task.function, **said), current)
-        except RetryAfter:  # the provider has answered, and did not accept
+        except (RetryAfter, Snooze):  # the provider has answered, and did not accept
             await self.engine.arun(submissions.refuse(job.lease, begun.round))
             raise
+        except Exception as error:
+            if not _holds(task):
+                raise
+            return await self._hold(task, job, begun, error)
         if isinstance(answer, Rejected):
             return await self._rejected(task, job, begun.round, answer)
         return await self._accepted(task, job, begun.round, checked_task_id(answer))
 
-    async def _unstoppable(
-        self, work: Coroutine[Any, Any, Outcome | Committed], seconds: float | None
+    async def _to_its_end(
+        self, task: ProviderTask, job: Claimed, work: Coroutine[Any, Any, Outcome | Committed]
     ) -> Outcome | Committed:
-        """A thread cannot be stopped: what the provider answers it is noted, although nobody waits for it any more."""
-        task = asyncio.create_task(work, name="submit")
+        """What the provider answers is noted, also by who is told to stop. A coroutine has a moment for it; a thread
+        cannot be stopped, so the job stays in its hands, or somebody else would ask the provider at the same time."""
+        submit = asyncio.create_task(work, name="submit")
         try:
-            async with asyncio.timeout(seconds) as limit:
-                return await asyncio.shield(task)
-        except BaseException as error:
-            if task.done():
-                raise
-            self.late.add(task)
-            task.add_done_callback(self._ended_late)
-            if limit.expired():
-                raise TimeoutError(f"it ran longer than {seconds:g} s. It is a thread, and goes on") from error
-            raise
+            async with asyncio.timeout(None if task.is_async else task.timeout):
+                return await asyncio.shield(submit)
+        except (asyncio.CancelledError, TimeoutError):
+            if submit.done():
+                return submit.result()
+        if task.is_async:
+            try:
+                await asyncio.wait([submit], timeout=LAST_WORDS)
+            finally:
+                submit.cancel()
+            return await submit
+        log.warning("Job %s: its submit is a thread, which nobody can stop. It is waited for", job.id)
+        self.late.add(submit)
+        submit.add_done_callback(self._ended_late)
+        patience = (task.timeout or TIMEOUT) * THREAD_PATIENCE
+        until = time.monotonic() + patience
+        while not submit.done():
+            if time.monotonic() >= until:
+                raise TimeoutError(f"it ran longer than {patience:g} s. It is a thread, and goes on")
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([submit], timeout=until - time.monotonic())
+        return submit.result()
 
-    def _ended_late(self, task: asyncio.Task[Any]) -> None:
-        self.late.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.info("A submission that nobody waited for any more has ended: %s", task.exception())
+    def _ended_late(self, submit: asyncio.Task[Any]) -> None:
+        self.late.discard(submit)
+        if not submit.cancelled() and submit.exception() is not None:
+            log.info("A submit that took too long has ended: %s", submit.exception())
+
+    async def _called_back(self, task: ProviderTask, job: Claimed, begun: Begun) -> Committed | None:
+        """Its submit did not return; if the provider has called back since, it had accepted."""
+        if begun.answer is None or begun.task_id is not None:
+            return None
+        answer = await self._said(task, job, begun.round, begun.answer)
+        if isinstance(answer, AlreadyDone):
+            return await self._done(task, job, begun.round, answer)
+        return await self._rejected(task, job, begun.round, answer) if isinstance(answer, Rejected) else None
 
     async def _accepted(self, task: ProviderTask, job: Claimed, round: int, task_id: str) -> Committed:
-        delay = _delay(task, task.poll_every if task.asks else task.give_up_after)
+        delay = due_in(task, task.poll_every if task.asks else task.give_up_after)
         accept = submissions.accept(job.lease, task.name, round, task_id, delay)
         try:
             accepted = await self._surely(accept)
@@ -175,20 +211,24 @@ class Providers:
             log.error("Job %s was accepted twice by the provider: %s, too, is kept", job.id, task_id[:200])
         elif accepted.noted:
             log.warning("Job %s was accepted as %s after it was taken over or cancelled", job.id, task_id[:200])
-            await self._tell_if_cancelled(task, job, task_id)
+            await self._tell_if_cancelled(task, job, round, task_id)
         raise LeaseLost(job.id)
 
-    async def _tell_if_cancelled(self, task: ProviderTask, job: Claimed, task_id: str) -> None:
+    async def _tell_if_cancelled(self, task: ProviderTask, job: Claimed, round: int, task_id: str) -> None:
         found = await self.engine.arun(jobs.get(job.id))
         if found.state is JobState.CANCELLED and task.cancels is not None:
             await self.call(task, partial(task.cancels, task_id))
+            await self.engine.arun(submissions.end_cancelled(job.id, round))
 
-    async def _hold(self, task: ProviderTask, job: Claimed, begun: Begun) -> Committed:
-        error = Held(
-            "an earlier submit did not return, so the provider may have accepted it. Look there for the key "
-            f"{begun.key}; to submit it, retry this job"
+    async def _hold(
+        self, task: ProviderTask, job: Claimed, begun: Begun, error: BaseException | None = None
+    ) -> Committed:
+        why = "an earlier submit did not return" if error is None else f"{type(error).__name__}: {error}"
+        held = Held(
+            f"{why}, so the provider may have accepted it. Look there for the key {begun.key}; retry it to submit it"
         )
-        return await self._conclude(task, job, begun.round, self._final(task, job, error), Ending("held", open=True))
+        held.__cause__ = error
+        return await self._conclude(task, job, begun.round, self._final(task, job, held), Ending("held", open=True))
 
     async def _last_question(self, task: ProviderTask, job: Claimed, current: CurrentJob) -> Committed | None:
         """Its attempts are used up; but the last of them may have been accepted."""
@@ -209,10 +249,14 @@ class Providers:
         left = task.give_up_after - (found.age or 0.0)
         failure: bytes | None = None
         try:
-            answer = await self._answer(task, found, found.task_id)
-        except RetryAfter as error:
-            answer = Waiting(after=max(error.seconds, 0.0))
-        except Exception as error:  # that is no attempt: what was accepted is asked after until there is no time left
+            answer = await self._answer(task, job, found, found.task_id)
+        except (RetryAfter, Snooze) as later:
+            answer = Waiting(after=bounded(later.seconds))
+        except (
+            BaseException
+        ) as error:  # that is no attempt: what was accepted is asked after until there is no time left
+            if told_to_stop():
+                raise
             log.warning("What became of job %s could not be asked: %s: %s", job.id, type(error).__name__, error)
             answer, failure = Waiting(), self.failed(task, job, error).failure
         if isinstance(answer, AlreadyDone):
@@ -222,20 +266,33 @@ class Providers:
         if left <= 0:
             return await self._give_up(task, job, found)
         wanted = task.poll_every if answer.after is None else answer.after
-        return Polled(_delay(task, min(wanted if task.asks or failure else left, left)), failure)
+        return Polled(due_in(task, min(wanted if task.asks or failure else left, left)), failure)
 
-    async def _answer(self, task: ProviderTask, found: Submission, task_id: str) -> Answer:
+    async def _answer(self, task: ProviderTask, job: Claimed, found: Submission, task_id: str) -> Answer:
         """What a callback has said, else what the provider says now."""
         if found.answer is not None:
-            body = decode(found.answer)
-            answer = answered(body) if task.reads is None else await self.call(task, partial(task.reads, body))
-            if not (isinstance(answer, Waiting) and task.asks):
-                return _checked(answer)
+            try:
+                said = await self._said(task, job, found.round, found.answer)
+            except Exception as error:
+                if not task.asks:
+                    raise
+                log.warning("What the provider of job %s called back cannot be read: %s", job.id, error)
+                said = Waiting()
+            if not (isinstance(said, Waiting) and task.asks):
+                return said
         if task.polls_many is not None:
             return _checked(await self._questions(task).ask(task_id))
         if task.polls is not None:
             return _checked(await self.call(task, partial(task.polls, task_id)))
         return Waiting()
+
+    async def _said(self, task: ProviderTask, job: Claimed, round: int, document: bytes | str | None) -> Answer:
+        """What a callback said. If that was nothing yet, another may come."""
+        body = decode(document)
+        answer = _checked(answered(body) if task.reads is None else await self.call(task, partial(task.reads, body)))
+        if isinstance(answer, Waiting):
+            await self.engine.arun(submissions.forget_answer(job.lease, round))
+        return answer
 
     def _questions(self, task: ProviderTask) -> Questions:
         if task.name not in self.questions:
@@ -245,12 +302,14 @@ class Providers:
         return self.questions[task.name]
 
     async def _done(self, task: ProviderTask, job: Claimed, round: int, answer: AlreadyDone) -> Committed:
+        usage = None
         try:
             usage = _encoded(answer.usage, "usage")
-            result = _encoded(answer.result, "result", task.max_payload)
-            change = Done(JobState.SUCCESSFUL, result)
-        except InvalidPayload as error:  # it was done, and cannot be stored
-            return await self._conclude(task, job, round, self._final(task, job, error), Ending("done"))
+            change = Done(JobState.SUCCESSFUL, _encoded(answer.result, "result", task.max_payload))
+        except InvalidPayload as error:  # it was done, and cannot be stored; a retry asks for it again
+            return await self._conclude(
+                task, job, round, self._final(task, job, error), Ending("done", usage, open=True)
+            )
         return await self._conclude(task, job, round, change, Ending("done", usage))
 
     async def _rejected(self, task: ProviderTask, job: Claimed, round: int, answer: Rejected) -> Committed:
@@ -288,7 +347,7 @@ class Providers:
     ) -> Committed:
         """The submission ends, and its job comes to this, in one moment."""
         if isinstance(came_to, Errored):
-            came_to = after(job, came_to, task.retry, has_hook=_has_hook(task))
+            came_to = after(job, came_to, task.retry, has_hook=task.on_failure is not None)
         settle = Settle(job.lease, came_to, task.keep, job.attempts)
         turn = await self._surely(submissions.conclude(settle, round, ending))
         became = turn.became(job.id, came_to)
@@ -299,60 +358,27 @@ class Providers:
     async def _surely(self, operation: Operation[T]) -> T:
         """What the provider has said is written down, also by who is told to stop meanwhile."""
         writing = asyncio.create_task(self.engine.arun(operation), name=operation.name)
-        try:
-            return await asyncio.shield(writing)
-        except asyncio.CancelledError:
-            return await writing
+        while not writing.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([writing])
+        return writing.result()
 
     def _final(self, task: ProviderTask, job: Claimed, error: BaseException) -> Errored:
         return Errored(self.failed(task, job, error).failure, permanent=True)
-
-
-@dataclass(slots=True)
-class Questions:
-    """Questions that can be asked together: each waits a moment for others."""
-
-    ask_many: Callable[[list[str]], Awaitable[Any]]
-    waiting: dict[str, list[asyncio.Future[Any]]] = field(default_factory=dict)
-    asking: asyncio.Task[None] | None = None
-
-    async def ask(self, task_id: str) -> Any:
-        """What became of it."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.waiting.setdefault(task_id, []).append(future)
-        if self.asking is None or self.asking.done():
-            self.asking = asyncio.create_task(self._ask(), name="poll many")
-        return await future
-
-    async def _ask(self) -> None:
-        while self.waiting:
-            await asyncio.sleep(GATHER)
-            ids = list(self.waiting)[:MOST]
-            futures = {task_id: self.waiting.pop(task_id) for task_id in ids}
-            try:
-                answers = by_id(await self.ask_many(ids), ids)
-                found: dict[str, Any] = {task_id: answers.get(task_id, Waiting()) for task_id in ids}
-            except Exception as error:
-                found = dict.fromkeys(ids, error)
-            for task_id, waiting in futures.items():
-                _deliver(waiting, found[task_id])
-
-
-def _deliver(futures: list[asyncio.Future[Any]], answer: Any) -> None:
-    for future in futures:
-        if not future.done():
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
 
 
 def _with_key(task: ProviderTask, arguments: dict[str, Any], key: str) -> dict[str, Any]:
     return {**arguments, "key": key} if task.takes_key else arguments
 
 
-def _has_hook(task: ProviderTask) -> bool:
-    return task.on_failure is not None
+def _holds(task: ProviderTask) -> bool:
+    return task.reconciles is None and task.after_crash == "hold"
+
+
+def told_to_stop() -> bool:
+    """By us. User code may also raise CancelledError by itself, which is a failure like any other."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _checked(answer: Any) -> Answer:
@@ -361,15 +387,5 @@ def _checked(answer: Any) -> Answer:
     return answer
 
 
-def _encoded(value: Any, what: str, limit: int | None = None) -> bytes | None:
-    if value is None:
-        return None
-    return encode(value, what=what) if limit is None else encode(value, limit, what=what)
-
-
-def _delay(task: ProviderTask, seconds: float) -> float:
-    """Where many can be asked at once, they come due together."""
-    if task.polls_many is None:
-        return seconds
-    grid = min(task.poll_every / GRID, 1.0)
-    return seconds + grid - (time.time() + seconds) % grid
+def _encoded(value: Any, what: str, limit: int = MAX_BYTES) -> bytes | None:
+    return None if value is None else encode(value, limit, what=what)

@@ -43,7 +43,7 @@ from dibs.provider import ProviderTask
 from dibs.retry import Permanent, RetryAfter, bounded, exponential
 from dibs.task import AlreadyDone, Declared
 from dibs.worker.processes import Processes
-from dibs.worker.provider import Providers
+from dibs.worker.provider import Providers, told_to_stop
 from dibs.worker.threads import DaemonThreads
 from dibs.worker.transaction import JobTransaction
 
@@ -82,7 +82,6 @@ class Runner:
         """No more jobs: threads and processes end when what they run has ended or was stopped."""
         self.threads.shutdown()
         self.processes.close()
-        self.providers.close()
 
     def context(self, task: Declared, job: Claimed) -> CurrentJob:
         """What the task's code sees of its job."""
@@ -131,7 +130,7 @@ class Runner:
         except BaseException as error:  # user code may raise anything, sys.exit included; the worker lives on
             if current.settled:
                 return Committed(SUCCESS)
-            if self._told_to_stop():
+            if told_to_stop():
                 return Released()
             if isinstance(error, Snooze):
                 return Snoozed(error.seconds)
@@ -142,11 +141,6 @@ class Runner:
             return _errored(task, job, error, self.worker, time.monotonic() - began, permanent=permanent)
         finally:
             _only_in(self.process_id)
-
-    def _told_to_stop(self) -> bool:
-        """By us. User code may also raise CancelledError by itself, which is a failure like any other."""
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
 
     async def _called(self, task: Declared, job: Claimed, arguments: dict[str, Any], current: CurrentJob) -> Any:
         async def innermost() -> Any:

@@ -198,7 +198,7 @@ class Turns:
         elif each.lost:
             self._refused(job)
         else:
-            change = after(job, outcome, task.retry, has_hook=task.on_failure is not None)
+            change = after(job, outcome, task.retry, has_hook=task.finishes)
             self._say(job, change)
             self.log.ended(task.label(job), change, seconds)
         if self.limits.jobs is not None:

@@ -252,7 +252,10 @@ class Worker(Turns):
         try:
             if self.lanes:
                 await self.tallies.run_once()
-                await self.engine.arun(workers.leave(self.heart.rows))
+                if not any(
+                    each.task.submits for each in self.running.values()
+                ):  # else the lease tells that we are gone
+                    await self.engine.arun(workers.leave(self.heart.rows))
         except DatabaseError as error:
             log.warning("Leaving failed; the lease will tell: %s", error)
         finally:

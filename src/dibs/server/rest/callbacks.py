@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-
-from dibs.operations import submissions, tokens
+from dibs.operations import submissions
 from dibs.payload import decode, encode
 from dibs.server.problems import Refusal
 from dibs.server.rest.route import Asked, Route
@@ -14,13 +12,12 @@ from dibs.tokens import CALLBACKS, called
 
 async def call_back(asked: Asked) -> CallbackShown:
     """Keep what it says, for whoever asks after the job next; a late or repeated one changes nothing."""
-    engine = asked.server.app.engine
-    key = bytes.fromhex(await engine.arun(tokens.secret(CALLBACKS, secrets.token_hex(32))))
-    found = called(asked.request.path_params["token"], key)
+    app = asked.server.app
+    found = called(asked.request.path_params["token"], await app.signing_key(CALLBACKS))
     if found is None:
         raise Refusal(404, "no_such_callback", "Nobody was given this address.")
-    document = encode(decode(await asked.request.body()), asked.server.app.settings.max_payload, what="callback")
-    return CallbackShown(accepted=await engine.arun(submissions.answer(*found, document)))
+    document = encode(decode(await asked.request.body()), app.settings.max_payload, what="callback")
+    return CallbackShown(accepted=await app.engine.arun(submissions.answer(*found, document)))
 
 
 ROUTES = [

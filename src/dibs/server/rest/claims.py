@@ -17,7 +17,7 @@ from dibs.errors import InvalidOption, JobNotFound, LeaseLost
 from dibs.job import Claimed, Job, JobState, Lease, WorkerId
 from dibs.ladder import START, ranges
 from dibs.lifecycle import Back, Change, Done, Errored, Successful, Way, after, failure
-from dibs.operations import claims, jobs, workers
+from dibs.operations import claims, jobs, watching, workers
 from dibs.operations.claims import RETENTION_DAYS, Settle, Want, events_payload
 from dibs.payload import decode, encode
 from dibs.retry import policy
@@ -155,9 +155,22 @@ async def _take(server: Server, worker: WorkerId, number: int, body: ClaimBody) 
     if turn is None:
         raise Refusal(409, "asked_again", "This worker has asked again since, so nobody waits for this answer.")
     await _tell(server, [job.id for job in turn.claimed])
-    mine = [job for job in turn.claimed if not job.finishing]
-    await _finish(server, [job for job in turn.claimed if job.finishing])
-    return mine
+    ours = await _without_providers(server, turn.claimed)
+    await _finish(server, [job for job in ours if job.finishing])
+    return [job for job in ours if not job.finishing]
+
+
+async def _without_providers(server: Server, claimed: list[Claimed]) -> list[Claimed]:
+    """Jobs of tasks that this server does not know may be for a provider: those wait for a worker of their app."""
+    strange = [job.id for job in claimed if job.type not in server.app.tasks]
+    if not strange:
+        return claimed
+    seen = await server.app.engine.arun(watching.look(strange))
+    theirs = {each.id for each in seen if each.state in (JobState.SUBMITTING, JobState.PROCESSING)}
+    for job in claimed:
+        if job.id in theirs:
+            await _settle(server, job.lease, job.queue, Back(Way.RELEASE, ELSEWHERE))
+    return [job for job in claimed if job.id not in theirs]
 
 
 def _providers(server: Server) -> list[str]:
@@ -170,7 +183,7 @@ async def _finish(server: Server, spent: list[Claimed]) -> None:
     for job in spent:
         declared = server.app.tasks.get(job.type)
         hook = declared.on_failure is not None if declared else not server.unknown_tasks
-        change = Back(Way.RELEASE, ELSEWHERE) if hook or job.finishing < 0 else Done(JobState.FAILED)
+        change = Back(Way.RELEASE, ELSEWHERE) if hook else Done(JobState.FAILED)
         await _settle(server, job.lease, job.queue, change)
 
 

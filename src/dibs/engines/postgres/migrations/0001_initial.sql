@@ -233,7 +233,7 @@ begin
     with returned as (
       update dibs.jobs j set
         held = false, worker = null, version = j.version + 1,
-        state = case d.way when 2 then 0 when 3 then j.state when 5 then 2 else 1 end,
+        state = case when d.way = 2 then 0 when d.way = 3 or j.finishing >= 100 then j.state when d.way = 5 then 2 else 1 end,
         attempts = j.attempts - case when d.way in (2, 3) and j.finishing = 0 then 1 else 0 end,
         finishing = case d.way when 5 then -1 when 4 then greatest(j.finishing, 1) when 3 then j.finishing - (j.finishing > 0)::int
           else greatest(j.finishing, 0) end,

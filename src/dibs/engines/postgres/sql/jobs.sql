@@ -164,9 +164,9 @@ wanted as materialized (
 marked as (
   update dibs.jobs j set held = false, worker = null, token = null, version = j.version + 1, state = case j.state when 2 then 2 else 1 end, finishing = 100,
     run_at = statement_timestamp(), rank = j.rank % 10 + 10
-  from wanted w where j.id = any (array[w.id]) and (j.row_key is not null or j.finishing < 0) returning j.id, j.queue, j.rank, j.run_at),
+  from wanted w where j.id = any (array[w.id]) and (j.row_key is not null or j.finishing < 0 or j.finishing >= 100) returning j.id, j.queue, j.rank, j.run_at),
 gone as (
-  delete from dibs.jobs j using wanted w where j.id = any (array[w.id]) and j.row_key is null and j.finishing >= 0 returning j.*),
+  delete from dibs.jobs j using wanted w where j.id = any (array[w.id]) and j.row_key is null and j.finishing between 0 and 99 returning j.*),
 buried as (
   insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
     attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, row_key,

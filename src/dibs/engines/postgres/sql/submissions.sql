@@ -7,16 +7,16 @@ with mine as materialized (
 last as materialized (
   select s.* from mine m cross join lateral (select * from dibs.submissions where job = m.id order by round desc limit 1) s),
 fresh as (
-  insert into dibs.submissions (job, round, type, key, tried, part)
-  select m.id, coalesce((select round from last), 0) + 1, :type, :key, true, m.part from mine m
+  insert into dibs.submissions (job, round, type, key, tried, part, expires)
+  select m.id, coalesce((select round from last), 0) + 1, :type, :key, true, m.part, statement_timestamp() + make_interval(days => :days::int) from mine m
   where not exists (select from last where finished_at is null)
   returning round, key),
 again as (
-  update dibs.submissions s set tried = true from last l
+  update dibs.submissions s set tried = true, expires = statement_timestamp() + make_interval(days => :days::int) from last l
   where s.job = l.job and s.round = l.round and l.finished_at is null returning 1)
-select round, key, false, null::text from fresh
+select round, key, false, null::text, null::text from fresh
 union all
-select l.round, l.key, l.tried, l.task_id from last l where l.finished_at is null and (select count(*) from again) >= 0;
+select l.round, l.key, l.tried, l.task_id, l.answer::text from last l where l.finished_at is null and (select count(*) from again) >= 0;
 
 -- name: refuse_submission
 -- The provider has said no for now: it did not accept, and need not be asked whether it did.
@@ -30,7 +30,8 @@ returning s.job;
 with other as materialized (
   select job from dibs.submissions where type = :type and digest = :digest and (job, round) <> (:id::bigint, :round::int)),
 noted as (
-  update dibs.submissions set task_id = :task_id, digest = :digest, accepted_at = statement_timestamp(), tried = true, outcome = null, expires = null
+  update dibs.submissions set task_id = :task_id, digest = :digest, accepted_at = statement_timestamp(), tried = true, outcome = null,
+    expires = statement_timestamp() + make_interval(days => :days::int)
   where job = :id::bigint and round = :round::int and finished_at is null and (task_id is null or task_id = :task_id)
     and not exists (select from other)
   returning answered_at is not null as answered),
@@ -71,11 +72,22 @@ where s.job = :id::bigint and s.round = :round::int
   and exists (select from dibs.jobs j where j.id = s.job and j.token = :token::bigint and j.held);
 
 -- name: answer_submission
--- The first answer counts, while the job is not final.
+-- The first answer counts, while the job is not final; also after it was given up on, for the day when a person retries it.
 update dibs.submissions s set answer = :answer::jsonb, answered_at = statement_timestamp()
 where s.job = :id::bigint and s.round = :round::int and s.answered_at is null and s.finished_at is null
-  and exists (select from dibs.jobs j where j.id = s.job)
+  and (exists (select from dibs.jobs j where j.id = s.job) or exists (select from dibs.dead d where d.id = s.job and d.state = 4))
 returning s.job;
+
+-- name: forget_answer
+-- It said nothing yet, and may be given another time.
+update dibs.submissions s set answer = null, answered_at = null
+where s.job = :id::bigint and s.round = :round::int
+  and exists (select from dibs.jobs j where j.id = s.job and j.token = :token::bigint and j.held);
+
+-- name: end_cancelled
+-- Of a job that was cancelled while it was handed over: the provider knows it now.
+update dibs.submissions s set outcome = 'cancelled', finished_at = statement_timestamp()
+where s.job = :id::bigint and s.round = :round::int and exists (select from dibs.dead d where d.id = s.job and d.state = 5);
 
 -- name: hasten
 -- A statement of its own: it sees a job that was accepted while the answer waited for that to be noted.

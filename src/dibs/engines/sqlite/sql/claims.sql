@@ -76,7 +76,8 @@ delete from temp.dibs_back where (id, token) in (select id, token from temp.dibs
 -- when back
 update dibs.jobs set
   held = 0, worker = null, version = version + 1,
-  state = case (select way from temp.dibs_back b where b.id = dibs.jobs.id) when 2 then 0 when 3 then state when 5 then 2 else 1 end,
+  state = case (select way from temp.dibs_back b where b.id = dibs.jobs.id) when 2 then 0 when 3 then state when 5 then 2
+    else case when finishing >= 100 then state else 1 end end,
   attempts = attempts - ((select way from temp.dibs_back b where b.id = dibs.jobs.id) in (2, 3) and finishing = 0),
   finishing = case (select way from temp.dibs_back b where b.id = dibs.jobs.id)
     when 5 then -1 when 4 then max(finishing, 1) when 3 then finishing - (finishing > 0) else max(finishing, 0) end,

@@ -133,7 +133,7 @@ select count(*) from (
 -- So is one that a provider works on, by whoever can tell the provider.
 delete from temp.dibs_listed;
 insert into temp.dibs_listed (id, type, unique_key, unique_for)
-select j.id, j.type, case when j.row_key is null and j.finishing >= 0 then j.unique_key end, j.unique_for
+select j.id, j.type, case when j.row_key is null and j.finishing between 0 and 99 then j.unique_key end, j.unique_for
 from json_each(:ids) i cross join dibs.jobs j on j.id = i.value where true
 on conflict do nothing;
 insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
@@ -142,7 +142,7 @@ insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, 
 select j.id, j.run_at, j.created_at, j.claimed_at, c.now, j.worker, ((coalesce(j.token, 0) >> 20) + 1) << 20 | (random() & 1048575), j.version + 1, j.rank, 5,
   j.attempts, j.max_attempts, j.crashes, j.queue, j.type, j.unique_key, j.unique_for, j.payload, j.tags, j.progress, j.failures, j.row_key,
   j.submits, j.part
-from dibs.clock c cross join temp.dibs_listed l cross join dibs.jobs j on j.id = l.id where j.row_key is null and j.finishing >= 0;
+from dibs.clock c cross join temp.dibs_listed l cross join dibs.jobs j on j.id = l.id where j.row_key is null and j.finishing between 0 and 99;
 delete from dibs.unique_keys where (type, key, job) in (
   select type, unique_key, id from temp.dibs_listed where unique_key is not null and unique_for is null);
 update dibs.unique_keys set until = (select now from dibs.clock) + (select unique_for from temp.dibs_listed l where l.id = job) * 1000000
@@ -150,7 +150,7 @@ where (type, key, job) in (select type, unique_key, id from temp.dibs_listed whe
 -- notes counted
 select json_array(j.part, count(*)) from temp.dibs_listed l cross join dibs.jobs j on j.id = l.id
 where j.part is not null and j.row_key is null and j.finishing >= 0 group by j.part;
-delete from dibs.jobs where id in (select id from temp.dibs_listed) and row_key is null and finishing >= 0;
+delete from dibs.jobs where id in (select id from temp.dibs_listed) and row_key is null and finishing between 0 and 99;
 -- when counted
 update dibs.parts set
   cancelled = cancelled + (select json_extract(c.value, '$[1]') from json_each(:counted) c where json_extract(c.value, '$[0]') = dibs.parts.id)

@@ -9,9 +9,9 @@ where j.id = :id and j.token = :token and j.held = 1
   and not exists (
     select 1 from dibs.submissions s where s.job = j.id and s.finished_at is null
       and s.round = (select max(l.round) from dibs.submissions l where l.job = j.id));
-select s.round, s.key, s.tried, s.task_id from dibs.jobs j cross join dibs.submissions s on s.job = j.id
+select s.round, s.key, s.tried, s.task_id, s.answer from dibs.jobs j cross join dibs.submissions s on s.job = j.id
 where j.id = :id and j.token = :token and j.held = 1 order by s.round desc limit 1;
-update dibs.submissions set tried = 1
+update dibs.submissions set tried = 1, expires = (select now from dibs.clock) + :days * 86400000000
 where job = :id and round = (select max(l.round) from dibs.submissions l where l.job = :id)
   and exists (select 1 from dibs.jobs j where j.id = :id and j.token = :token and j.held = 1);
 
@@ -31,7 +31,8 @@ where job = :id and round = :round and task_id <> :task_id
   and not exists (select 1 from dibs.submissions o where o.type = :type and o.digest = :digest and (o.job, o.round) <> (:id, :round));
 update dibs.submissions set others = json_insert(coalesce(others, '[]'), '$[' || json_array_length(coalesce(others, '[]')) || ']', :task_id)
 where job = :id and round = :round and exists (select 1 from temp.dibs_listed);
-update dibs.submissions set task_id = :task_id, digest = :digest, accepted_at = (select now from dibs.clock), tried = 1, outcome = null, expires = null
+update dibs.submissions set task_id = :task_id, digest = :digest, accepted_at = (select now from dibs.clock), tried = 1, outcome = null,
+  expires = (select now from dibs.clock) + :days * 86400000000
 where job = :id and round = :round and finished_at is null and (task_id is null or task_id = :task_id)
   and not exists (select 1 from dibs.submissions o where o.type = :type and o.digest = :digest and (o.job, o.round) <> (:id, :round));
 select (select o.job from dibs.submissions o where o.type = :type and o.digest = :digest and (o.job, o.round) <> (:id, :round)),
@@ -61,14 +62,24 @@ where job = :id and round = :round
   and exists (select 1 from dibs.jobs j where j.id = :id and j.token = :token and j.held = 1);
 
 -- name: answer_submission
--- The first answer counts, while the job is not final.
+-- The first answer counts, while the job is not final; also after it was given up on, for the day when a person retries it.
 delete from temp.dibs_listed;
 insert into temp.dibs_listed (id) select s.job from dibs.submissions s
 where s.job = :id and s.round = :round and s.answered_at is null and s.finished_at is null
-  and exists (select 1 from dibs.jobs j where j.id = s.job);
+  and (exists (select 1 from dibs.jobs j where j.id = s.job) or exists (select 1 from dibs.dead d where d.id = s.job and d.state = 4));
 update dibs.submissions set answer = :answer, answered_at = (select now from dibs.clock)
 where job = :id and round = :round and exists (select 1 from temp.dibs_listed);
 select id from temp.dibs_listed;
+
+-- name: forget_answer
+-- It said nothing yet, and may be given another time.
+update dibs.submissions set answer = null, answered_at = null
+where job = :id and round = :round and exists (select 1 from dibs.jobs j where j.id = :id and j.token = :token and j.held = 1);
+
+-- name: end_cancelled
+-- Of a job that was cancelled while it was handed over: the provider knows it now.
+update dibs.submissions set outcome = 'cancelled', finished_at = (select now from dibs.clock)
+where job = :id and round = :round and exists (select 1 from dibs.dead d where d.id = :id and d.state = 5);
 
 -- name: hasten
 update dibs.jobs set run_at = (select now from dibs.clock) where id = :id and held = 0 and state = 2 and finishing = -1;
