@@ -325,7 +325,7 @@ def test_what_a_thread_is_answered_much_too_late_is_noted(
 
     seen = asyncio.run(run())
     assert (seen.provider_task_id, len(provider.accepted)) == ("task-1", 1)
-    assert "It is a thread, and goes on" in seen.failures[0]["error"]
+    assert "does not end within 0.05 s, and goes on" in seen.failures[0]["error"]
 
 
 def test_a_drain_at_its_end_keeps_what_cannot_be_stopped(app: Dibs, provider: Provider) -> None:

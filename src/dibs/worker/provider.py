@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Any, Protocol, TypeVar
 
 from dibs.context import CurrentJob, Snooze, enter
@@ -163,22 +164,17 @@ class Providers:
         except (asyncio.CancelledError, TimeoutError):
             if submit.done():
                 return submit.result()
-        if task.is_async:
-            try:
-                await asyncio.wait([submit], timeout=LAST_WORDS)
-            finally:
-                submit.cancel()
-            return await submit
-        log.warning("Job %s: its submit is a thread, which nobody can stop. It is waited for", job.id)
         self.late.add(submit)
         submit.add_done_callback(self._ended_late)
-        patience = (task.timeout or TIMEOUT) * THREAD_PATIENCE
-        until = time.monotonic() + patience
-        while not submit.done():
-            if time.monotonic() >= until:
-                raise TimeoutError(f"it ran longer than {patience:g} s. It is a thread, and goes on")
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([submit], timeout=until - time.monotonic())
+        if task.is_async:
+            await _ended(submit, LAST_WORDS)
+            submit.cancel()
+            patience = LAST_WORDS
+        else:
+            log.warning("Job %s: its submit is a thread, which nobody can stop. It is waited for", job.id)
+            patience = (task.timeout or TIMEOUT) * THREAD_PATIENCE
+        if not await _ended(submit, patience):
+            raise TimeoutError(f"its submit does not end within {patience:g} s, and goes on")
         return submit.result()
 
     def _ended_late(self, submit: asyncio.Task[Any]) -> None:
@@ -358,9 +354,7 @@ class Providers:
     async def _surely(self, operation: Operation[T]) -> T:
         """What the provider has said is written down, also by who is told to stop meanwhile."""
         writing = asyncio.create_task(self.engine.arun(operation), name=operation.name)
-        while not writing.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([writing])
+        await _ended(writing)
         return writing.result()
 
     def _final(self, task: ProviderTask, job: Claimed, error: BaseException) -> Errored:
@@ -373,6 +367,15 @@ def _with_key(task: ProviderTask, arguments: dict[str, Any], key: str) -> dict[s
 
 def _holds(task: ProviderTask) -> bool:
     return task.reconciles is None and task.after_crash == "hold"
+
+
+async def _ended(task: asyncio.Task[Any], seconds: float = inf) -> bool:
+    """Whether it ends within this time; also for who is told to stop meanwhile, however often."""
+    until = time.monotonic() + seconds
+    while not task.done() and time.monotonic() < until:
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([task], timeout=None if seconds == inf else until - time.monotonic())
+    return task.done()
 
 
 def told_to_stop() -> bool:
