@@ -162,6 +162,8 @@ class Declared:
         """Where another process finds it: a module, and a name in that."""
         return self.function.__module__, self.function.__qualname__
 
+    takes_rows = False  # of an adopted table, and nothing else
+
     def row_key(self, job: Claimed) -> Sequence[Any] | None:
         """What names the row that a job stands for, if it stands for one."""
         return None

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from dibs.adopted import postgres, sqlite
-from dibs.adopted.inspect import Found, usable
+from dibs.adopted import postgres_words, sqlite
+from dibs.adopted.inspect import Found, named, usable
 from dibs.adopted.mapping import Adoption, Word
 from dibs.errors import NotAdoptable
 from dibs.job import JobState
@@ -30,6 +30,7 @@ class Improvement:
 def tables(adoption: Adoption) -> Conversation[Found]:
     """Both tables as they are, whatever they lack."""
     table = usable(adoption.table, (yield from describe(adoption.table)))
+    named(adoption, table)
     if adoption.output is None:
         return Found(table, None)
     return Found(table, usable(adoption.output.table, (yield from describe(adoption.output.table))))
@@ -150,7 +151,7 @@ class Plan:
 
 
 def _literal(word: Word) -> str:
-    return postgres.literal(word).replace("%%", "%")
+    return postgres_words.literal(word).replace("%%", "%")
 
 
 def index_name(table: str, use: str) -> str:

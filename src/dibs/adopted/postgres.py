@@ -7,34 +7,13 @@ from that is written into the rows; then new rows are picked, given a job each (
 from __future__ import annotations
 
 from dibs.adopted.inspect import Found, length_limit
-from dibs.adopted.mapping import Adoption, Word
+from dibs.adopted.mapping import Adoption
+from dibs.adopted.postgres_words import as_text, escaped, literal, quoted
 from dibs.job import JobState
 from dibs.lifecycle import CANCELLING
-from dibs.operations.adopted import ASKED, WATCHING
-from dibs.operations.catalogue import Column
+from dibs.operations.adopted import ASKED, UNWRITTEN, WATCHING
 
 FINAL = "(3, 4, 5)"
-
-
-def quoted(name: str) -> str:
-    """An identifier; psycopg reads a % twice.
-
-    >>> quoted('a"b%')
-    '"a""b%%"'
-    """
-    return '"' + name.replace('"', '""').replace("%", "%%") + '"'
-
-
-def literal(word: Word) -> str:
-    """A constant, whatever the server thinks of backslashes.
-
-    >>> literal("it's"), literal(7), literal("back\\\\slash")
-    ("'it''s'", '7', "E'back\\\\\\\\slash'")
-    """
-    if isinstance(word, int):
-        return str(word)
-    text = word.replace("'", "''").replace("%", "%%")
-    return "E'" + text.replace("\\", "\\\\") + "'" if "\\" in text else f"'{text}'"
 
 
 class PostgresTable:
@@ -47,7 +26,10 @@ class PostgresTable:
         self.name = literal(adoption.name)
         self.status = quoted(adoption.status)
         self.key = [quoted(name) for name in adoption.key]
-        self.types = [_type(self.columns[name]) for name in adoption.key]
+        self.types = [escaped(self.columns[name].plain) for name in adoption.key]
+        self.watches = (
+            f"(not j.held and j.claimed_at is null and j.rank %% 10 = {WATCHING})"  # a job that was never claimed
+        )
 
     def statements(self) -> dict[str, list[str]]:
         """All of them, by name; each is one text here."""
@@ -71,16 +53,23 @@ class PostgresTable:
         """The constant for a state, of the status column's own type."""
         column = self.columns[self.adoption.status]
         constant = literal(self.adoption.words[state])
-        return f"{constant}::{_type(column)}" if column.labels else constant
+        return f"{constant}::{escaped(column.plain)}" if column.labels else constant
 
     def row_key(self, alias: str) -> str:
         """The key as a text: what names the row in our tables."""
-        parts = [f"{alias}.{name}::text" for name in self.key]
-        return parts[0] if len(parts) == 1 else f"json_build_array({', '.join(parts)})::text"
+        return self._one_text(self._texts([f"{alias}.{name}" for name in self.key]))
 
     def key_json(self, alias: str) -> str:
         """The key as a list of texts."""
-        return f"json_build_array({', '.join(f'{alias}.{name}::text' for name in self.key)})"
+        return f"json_build_array({', '.join(self._texts([f'{alias}.{name}' for name in self.key]))})"
+
+    def _one_text(self, parts: list[str]) -> str:
+        return parts[0] if len(parts) == 1 else f"json_build_array({', '.join(parts)})::text"
+
+    def _texts(self, parts: list[str]) -> list[str]:
+        """The parts of a key as texts that are the same in every session."""
+        kinds = [self.columns[name].plain for name in self.adoption.key]
+        return [as_text(part, kind) for part, kind in zip(parts, kinds, strict=True)]
 
     def same_row(self, alias: str, other: list[str]) -> str:
         """Found by the key. `= any (array[...])`: the planner is not to read the table for it."""
@@ -119,7 +108,7 @@ class PostgresTable:
         """The time, as a column keeps it: a time with or without a zone, or seconds since 1970."""
         column = self.columns[name]
         return (
-            f"extract(epoch from statement_timestamp())::{_type(column)}"
+            f"extract(epoch from statement_timestamp())::{escaped(column.type)}"
             if column.is_number
             else "statement_timestamp()"
         )
@@ -145,15 +134,15 @@ class PostgresTable:
         if name := kept.get("finished_at"):
             sets.append(f"{quoted(name)} = case when d.state in {FINAL} then {self.now(name)} end")
         if name := kept.get("error"):
-            sets.append(
-                f"{quoted(name)} = case when d.state <> 3 then coalesce({self._short(name, 'd.error')}, t.{quoted(name)}) end"
-            )
+            last = f"(select j.failures -> -1 ->> 'error' from {self.own}jobs j where j.id = d.job)"  # of a crash
+            error = f"coalesce({self._short(name, 'd.error')}, case when d.state = 4 then {self._short(name, last)} end, t.{quoted(name)})"
+            sets.append(f"{quoted(name)} = case when d.state <> 3 then {error} end")
         if name := kept.get("attempts"):
             sets.append(f"{quoted(name)} = d.attempts")
         return ", ".join(sets)
 
     def _short(self, name: str, text: str) -> str:
-        limit = length_limit(self.columns[name].type)
+        limit = length_limit(self.columns[name].plain)
         return f"left({text}::text, {limit})" if limit else f"{text}::text"
 
     @property
@@ -161,7 +150,7 @@ class PostgresTable:
         """In which rows are taken: name, type, direction."""
         chosen = [(name, "asc") for name in dict.fromkeys((*self.adoption.order_by, *self.adoption.key))]
         first = [(self.adoption.priority, "desc")] if self.adoption.priority else []
-        return [(quoted(name), _type(self.columns[name]), way) for name, way in [*first, *chosen]]
+        return [(quoted(name), escaped(self.columns[name].type), way) for name, way in [*first, *chosen]]
 
     def order_by(self) -> str:
         """The same, as SQL."""
@@ -170,11 +159,12 @@ class PostgresTable:
     # Statements
 
     def _free(self) -> str:
-        """A row that waits: nobody has it, and no retry of it waits to become due."""
+        """A row that waits and has no job: who has one is claimed with it. (If both ways were open, one would lock the job
+        first and the other the row, and they would wait for each other.)"""
         return (
             f"{self.status} = {self.word(JobState.PENDING)} and {self.condition('t')}\n"
             f"      and (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key('t')}"
-            f" and (j.held or j.attempts > 0 or j.rank %% 10 <> {WATCHING} and j.run_at > statement_timestamp()) limit 1) is null"
+            f" and not {self.watches} limit 1) is null"
         )
 
     def _waiting(self) -> str:
@@ -202,12 +192,8 @@ class PostgresTable:
 
     def _turn(self, picks: str) -> str:
         keys = [f"p.k{n}" for n in range(len(self.key))]
-        picked_key = (
-            f"{keys[0]}::text"
-            if len(keys) == 1
-            else f"json_build_array({', '.join(f'{key}::text' for key in keys)})::text"
-        )
-        texts = ", ".join(f"{key}::text" for key in keys)
+        texts = self._texts(keys)
+        picked_key = self._one_text(texts)
         written = self.same_row("t", [f"d.key::jsonb ->> {n}" for n in range(len(self.key))])
         place = ", ".join(f"t.{name}::text" for name, _, _ in self.order)
         stuck = self.still_fresh("t")
@@ -227,6 +213,7 @@ written as (
     %(written_attempts)s::smallint[]) d(job, key, state, error, attempts)
   where {written} and {self.says("t", JobState.RUNNING)}
     and d.job <> all ((select ids from refused)::bigint[])
+    and (select j.row_key from {self.own}jobs j where j.id = d.job and j.type = {self.name}) = {self.row_key("t")}
   returning d.job),
 resumed as (
   update {self.table} t set {self.marks("r.attempts")}
@@ -236,7 +223,7 @@ resumed as (
       or r.rank %% 10 = {ASKED} and r.attempts = 1 and t.{self.status} in ({self.word(JobState.FAILED)}, {self.word(JobState.CANCELLED)}))
     and (r.finishing = 0 or r.finishing >= {CANCELLING} or t.{self.status} = {self.word(JobState.RUNNING)})
     and not (r.rank %% 10 = {WATCHING} and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t.{self.status} = {self.word(JobState.RUNNING)} and {stuck})
-    and {self.meant("t")}
+    and (r.finishing > 0 or {self.meant("t")})
   returning r.id as job, json_build_object(
     'row', row_to_json(t), 'key', {self.key_json("t")}, 'done', {self.has_output("t")})::text as payload),
 room as materialized (
@@ -247,23 +234,27 @@ picked as materialized (
     {picks}),
 alive as materialized (
   select id from {self.own}workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
+watched as materialized (
+  select j.id from picked p join {self.own}jobs j on j.type = {self.name} and j.row_key = {picked_key} for no key update of j skip locked),
 leased as (
   insert into {self.own}jobs as j (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
   select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('{self.own}token') << 20 | floor(random() * 1048576)::bigint,
     1, %(max_attempts)s::smallint, {self.name}, {self.name}, {picked_key},
-    jsonb_build_object('table', {self.name}, 'key', jsonb_build_array({texts})), statement_timestamp()
-  from picked p where exists (select from alive)
+    jsonb_build_object('table', {self.name}, 'key', jsonb_build_array({", ".join(texts)})), statement_timestamp()
+  from picked p where exists (select from alive) and not exists (
+    select from {self.own}jobs j where j.type = {self.name} and j.row_key = {picked_key} and j.id <> all (array(select id from watched)))
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
     claimed_at = excluded.claimed_at, run_at = excluded.run_at
-    where not j.held and j.attempts = 0 and (j.rank %% 10 = {WATCHING} or j.run_at <= statement_timestamp())
+    where {self.watches}
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
   update {self.table} t set {self.marks("1")}
   from leased l where {self.same_row("t", self.from_payload("l.key"))} and {self.says("t", JobState.PENDING)}
   returning l.*, json_build_object('row', row_to_json(t), 'key', {self.key_json("t")}, 'done', {self.has_output("t")},
     'place', json_build_array({place}))::text as payload)
-select id, token, type, queue, payload, attempts, max_attempts, rank, run_at, crashes, finishing, clock, paused, unsettled
+select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing,
+  clock, paused, unsettled
 from turn where token is null
 union all
 select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing,
@@ -299,9 +290,9 @@ where (select count(*) from taken) < (select count(*) from leased) and id <> all
         keys = self.from_payload("j.payload")
         return f"""update {self.table} t set {self.status} = {self.word(JobState.RETRY)}
 from (
-  select j.id, j.payload from {self.own}jobs j
-  where j.type = {self.name} and j.row_key is not null and not j.held and j.state = 1 and j.finishing = 0 and j.attempts > 0
-  for update skip locked) j
+  select j.id, j.payload from {self.table} t join {self.own}jobs j on j.type = {self.name} and j.row_key = {self.row_key("t")}
+  where t.{self.status} = {self.word(JobState.RUNNING)} and not j.held and j.state = 1 and j.finishing = 0 and j.attempts > 0
+  for update of j skip locked) j
 where {self.same_row("t", keys)} and {self.says("t", JobState.RUNNING)}
 returning j.id"""
 
@@ -320,6 +311,7 @@ select greatest({due} + make_interval(secs => %(stuck_after)s::float8), statemen
 from {self.table} t
 where {self.status} in ({", ".join(self.word(state) for state in self.adoption.left_behind)}) and {self.condition("t")}
   and (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key("t")} limit 1) is null
+  and not exists (select from {self.own}dead j where j.type = {self.name} and j.row_key = {self.row_key("t")} and j.hook_error = {literal(UNWRITTEN)})
 limit %(most)s::int
 on conflict (type, row_key) where row_key is not null do nothing
 returning id"""
@@ -361,8 +353,3 @@ from {self.table} t where {self.same_row("t", values)}"""
         names = ", ".join(quoted(name) for name in output.columns)
         place = f"{quoted(table.schema)}.{quoted(table.name)}"
         return f"select {names}, count(*) from {place} group by {names} having count(*) > 1 order by count(*) desc limit 1000"
-
-
-def _type(column: Column) -> str:
-    """As the catalogue writes it; it may have quotes and per cent signs of its own."""
-    return column.type.replace("%", "%%")

@@ -86,14 +86,23 @@ def taken_of_document(document: bytes | str | None) -> dict[str, Any]:
     return row
 
 
-def readers(columns: Mapping[str, Column]) -> dict[str, Callable[[Any], Any]]:
+def _from_file(value: Any) -> Any:
+    """SQLite keeps whatever was put into a column: only bytes come as an object."""
+    return bytes.fromhex(value["bytes"]) if isinstance(value, dict) else _plain(value)
+
+
+def readers(columns: Mapping[str, Column], engine: str) -> dict[str, Callable[[Any], Any]]:
     """How the values of these columns become values of Python."""
-    kinds = {name: PRECISION.sub("", column.type) for name, column in columns.items()}
+    if engine == "sqlite":
+        return dict.fromkeys(columns, _from_file)
+    kinds = {name: PRECISION.sub("", column.plain) for name, column in columns.items()}
     return {name: READERS[kind] for name, kind in kinds.items() if kind in READERS}
 
 
 class Processor(Declared):
     """What runs for each row. Its name is that of the table."""
+
+    takes_rows = True
 
     def __init__(self, function: Callable[..., Any], adoption: Adoption, **said: Any) -> None:
         signature = RowSignature(function)

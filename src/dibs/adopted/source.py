@@ -74,5 +74,5 @@ class Adopted:
 
     def _compiled(self, found: Found, engine: Engine) -> Source:
         if self.processor is not None and isinstance(self.processor.signature, RowSignature):
-            self.processor.signature.readers = readers(found.table.columns)
+            self.processor.signature.readers = readers(found.table.columns, engine.name)
         return compiled(self.adoption, found, engine)

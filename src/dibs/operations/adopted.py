@@ -20,6 +20,9 @@ ASKED, PLAIN, WATCHING = rank(9), rank(5), rank(0)  # retried by a person; most;
 RANKS = tuple(level + last for level in (ASKED, PLAIN, WATCHING) for last in (0, LEVELS))
 WRITTEN = ("job", "token", "state", "error", "attempts", "key")
 MOST = 1_000  # rows that are noticed at once
+UNWRITTEN = (
+    "its row could not be written"  # hook_error of a job whose row still says that it runs, and is to be left so
+)
 
 
 class Source(NamedTuple):
@@ -73,7 +76,7 @@ def turn(
     rows = yield Compiled(
         "turn",
         source.steps["turn" if place is None else "turn_after"],
-        **values | {"suspects": min(values["suspects"], again), "rows": True},
+        **values | {"suspects": min(values["suspects"], again), "rows": True, "unknown": []},
         limit=again,
         again=again,
         room=limit,
@@ -83,7 +86,9 @@ def turn(
         stuck_after=source.stuck_after,
         **{f"place_{n}": text for n, text in enumerate(place or ())},
     )
-    return _from_rows(rows)
+    turn, written = _from_rows(rows)
+    meant = {each.lease.job_id for each in newest.values() if each.key is not None}
+    return turn._replace(unwritten=frozenset(meant - written - turn.lost - turn.before.keys()))
 
 
 def settle(source: Source, settles: Sequence[Settle]) -> Operation[Turn]:
@@ -91,12 +96,14 @@ def settle(source: Source, settles: Sequence[Settle]) -> Operation[Turn]:
     return turn(source, None, settles)
 
 
-def _from_rows(rows: Rows) -> Turn:
-    """Rows of two columns are what a job's row looks like; they may come apart from it."""
+def _from_rows(rows: Rows) -> tuple[Turn, set[JobId]]:
+    """And the jobs whose rows were written: a list in the head row, or rows of one column. Rows of two columns are what
+    a job's row looks like; they may come apart from it."""
     shown = {row[0]: row[1] for row in rows if len(row) == 2}
     head, *claimed = [row for row in rows if len(row) > 2]
     known = [(*row[:4], shown.get(row[0], row[4]), *row[5:]) for row in claimed]
-    return turn_from_rows([head, *known])._replace(picked=head[0] or 0)
+    written = {*(decode(head[4]) or ()), *[row[0] for row in rows if len(row) == 1]}
+    return turn_from_rows([head, *known])._replace(picked=head[0] or 0), written
 
 
 def taken_of(job: Claimed) -> Taken:

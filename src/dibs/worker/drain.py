@@ -218,13 +218,13 @@ class Drain:
         for job, settle in settles:
             self._count(job, settle.change, turn)
         for job in turn.claimed:
-            self._start(job)
+            self._start(job, feed)
             self.misses = 0
         return turn
 
-    def _start(self, job: Claimed) -> None:
+    def _start(self, job: Claimed, feed: Feed) -> None:
         task = self.tasks.get(job.type)
-        if task is None:
+        if task is None or task.takes_rows != bool(feed.source):
             self.unknown.append(job.type)
             self.feed.settles.append((job, Settle(job.lease, Back(Way.RELEASE))))
             return

@@ -133,9 +133,9 @@ class Turns:
         feed.dry = wish.at_once and took < wish.limit
         if claimed:
             self.wakeups.found()
-        known = [job for job in claimed if job.type in self.tasks]
+        known = [job for job in claimed if (task := self.tasks.get(job.type)) and task.takes_rows == bool(feed.source)]
         if len(known) < len(claimed):
-            self._refuse([job for job in claimed if job.type not in self.tasks])
+            self._refuse([job for job in claimed if job not in known])
         ready = self.buffer.came(wish, known, time.monotonic())
         if self.stopping or self.in_trouble:
             for job in ready:
@@ -149,11 +149,12 @@ class Turns:
             self.signal.set()
 
     def _refuse(self, jobs: Sequence[Claimed]) -> None:
-        """Of tasks that are not known here: left for others, and out of the next claims."""
+        """Of tasks that are not known here, or are for rows only: left for others, and out of the next claims."""
         for name in {job.type for job in jobs} - self.unknown:
             log.warning("No task is named %r here: its jobs are left for other workers", name)
             self.unknown.add(name)
-        self._release(jobs)
+        self.feed.settles += [(job, Settle(job.lease, Back(Way.RELEASE))) for job in jobs]
+        self.signal.set()
 
     def _release(self, jobs: Iterable[Claimed]) -> None:
         for job in jobs:

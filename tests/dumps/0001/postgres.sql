@@ -423,30 +423,6 @@ UNION ALL
     history.claimed_at AS started_at,
     history.finished_at
    FROM dibs.history;
-CREATE TABLE dibs.history_20261116 (
-    id bigint NOT NULL,
-    run_at timestamp with time zone NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    claimed_at timestamp with time zone,
-    finished_at timestamp with time zone NOT NULL,
-    expires date NOT NULL,
-    worker bigint,
-    token bigint,
-    version integer NOT NULL,
-    rank smallint NOT NULL,
-    state smallint NOT NULL,
-    attempts smallint NOT NULL,
-    max_attempts smallint NOT NULL,
-    crashes smallint NOT NULL,
-    queue text NOT NULL COLLATE pg_catalog."C",
-    type text NOT NULL COLLATE pg_catalog."C",
-    unique_key text COLLATE pg_catalog."C",
-    payload jsonb,
-    tags jsonb,
-    progress jsonb,
-    failures jsonb,
-    result jsonb
-);
 CREATE TABLE dibs.history_20261117 (
     id bigint NOT NULL,
     run_at timestamp with time zone NOT NULL,
@@ -687,6 +663,30 @@ CREATE TABLE dibs.history_20261126 (
     failures jsonb,
     result jsonb
 );
+CREATE TABLE dibs.history_20261127 (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    version integer NOT NULL,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb
+);
 CREATE TABLE dibs.history_rest (
     id bigint NOT NULL,
     run_at timestamp with time zone NOT NULL,
@@ -773,7 +773,6 @@ CREATE TABLE dibs.workers (
     claims integer DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='10');
-ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261116 FOR VALUES FROM ('2026-11-16') TO ('2026-11-17');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261117 FOR VALUES FROM ('2026-11-17') TO ('2026-11-18');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261118 FOR VALUES FROM ('2026-11-18') TO ('2026-11-19');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261119 FOR VALUES FROM ('2026-11-19') TO ('2026-11-20');
@@ -784,31 +783,32 @@ ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261123 FOR VALUES 
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261124 FOR VALUES FROM ('2026-11-24') TO ('2026-11-25');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261125 FOR VALUES FROM ('2026-11-25') TO ('2026-11-26');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261126 FOR VALUES FROM ('2026-11-26') TO ('2026-11-27');
+ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261127 FOR VALUES FROM ('2026-11-27') TO ('2026-11-28');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_rest DEFAULT;
-INSERT INTO dibs.dead VALUES (9, '2026-11-17 02:02:08.192153+05:45', '2026-11-17 02:02:08.190167+05:45', '2026-11-17 02:02:08.193791+05:45', '2026-11-17 02:02:08.1946+05:45', 4463794385494999044, 4563067, 4, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794860228.191392, "finished_at": 1794860228.192153}, {"error": "second", "attempt": 2, "started_at": 1794860228.193791, "finished_at": 1794860228.194600}]', NULL, NULL);
-INSERT INTO dibs.dead VALUES (10, '2026-11-17 02:02:08.195718+05:45', '2026-11-17 02:02:08.195718+05:45', NULL, '2026-11-17 02:02:08.19733+05:45', NULL, NULL, 1, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.history_20261123 VALUES (7, '2026-11-17 02:02:08.178041+05:45', '2026-11-17 02:02:08.178041+05:45', '2026-11-17 02:02:08.179165+05:45', '2026-11-17 02:02:08.184549+05:45', '2026-11-23', 4463794385494999041, 1255969, 3, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}');
-INSERT INTO dibs.history_20261123 VALUES (8, '2026-11-17 02:02:08.186733+05:45', '2026-11-17 02:02:08.186733+05:45', '2026-11-17 02:02:08.187863+05:45', '2026-11-17 02:02:08.188497+05:45', '2026-11-23', 4463794385494999042, 2815249, 2, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (1, '2026-11-17 02:02:08.170769+05:45', '2026-11-17 02:02:08.170769+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (2, '2026-11-17 02:02:08.171869+05:45', '2026-11-17 02:02:08.171869+05:45', NULL, NULL, NULL, 0, 0, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-17 02:02:08.172489+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (4, '2026-11-17 02:02:08.172875+05:45', '2026-11-17 02:02:08.172875+05:45', NULL, NULL, NULL, 0, 14, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (5, '2026-11-17 02:02:08.175105+05:45', '2026-11-17 02:02:08.175105+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (6, '2026-11-17 02:02:08.176846+05:45', '2026-11-17 02:02:08.176846+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (15, '2026-11-17 02:02:08.815518+05:45', '2026-11-17 02:02:08.207157+05:45', '2026-11-17 02:02:08.208233+05:45', NULL, NULL, 2, 24, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-2d11e0", "attempt": 1, "started_at": 1794860228.208233, "finished_at": 1794860228.209597}]', NULL);
-INSERT INTO dibs.jobs VALUES (11, '2026-11-17 02:03:08.200086+05:45', '2026-11-17 02:02:08.198502+05:45', '2026-11-17 02:02:08.199187+05:45', NULL, 5991701, 2, 4, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794860228.199187, "finished_at": 1794860228.200086}]', NULL);
-INSERT INTO dibs.jobs VALUES (16, '2026-11-17 02:02:09.065844+05:45', '2026-11-17 02:02:08.20754+05:45', '2026-11-17 02:02:08.208233+05:45', NULL, NULL, 2, 24, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-2d11e0", "attempt": 1, "started_at": 1794860228.208233, "finished_at": 1794860228.209597}]', NULL);
-INSERT INTO dibs.jobs VALUES (12, '2026-11-17 02:02:08.202026+05:45', '2026-11-17 02:02:08.200739+05:45', '2026-11-17 02:02:08.201294+05:45', NULL, 6470280, 2, 14, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794860228.201294, "finished_at": 1794860228.202026}]', NULL);
-INSERT INTO dibs.jobs VALUES (13, '2026-11-17 02:02:08.20402+05:45', '2026-11-17 02:02:08.202644+05:45', '2026-11-17 02:02:08.203263+05:45', NULL, 7899222, 2, 4, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (17, '2026-11-17 02:02:08.213303+05:45', '2026-11-17 02:02:08.213303+05:45', '2026-11-17 02:02:08.213854+05:45', 4463794385494999049, 11583758, 1, 4, true, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (14, '2026-11-17 02:02:08.204658+05:45', '2026-11-17 02:02:08.204658+05:45', '2026-11-17 02:02:08.205138+05:45', NULL, 9172490, 2, 4, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-17 02:02:08.160963+05:45');
+INSERT INTO dibs.dead VALUES (9, '2026-11-17 08:14:39.083369+05:45', '2026-11-17 08:14:39.08206+05:45', '2026-11-17 08:14:39.084441+05:45', '2026-11-17 08:14:39.084901+05:45', 2494302119680540676, 5132456, 4, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794882579.082901, "finished_at": 1794882579.083369}, {"error": "second", "attempt": 2, "started_at": 1794882579.084441, "finished_at": 1794882579.084901}]', NULL, NULL);
+INSERT INTO dibs.dead VALUES (10, '2026-11-17 08:14:39.085546+05:45', '2026-11-17 08:14:39.085546+05:45', NULL, '2026-11-17 08:14:39.086698+05:45', NULL, NULL, 1, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.history_20261124 VALUES (7, '2026-11-17 08:14:39.073625+05:45', '2026-11-17 08:14:39.073625+05:45', '2026-11-17 08:14:39.074368+05:45', '2026-11-17 08:14:39.077988+05:45', '2026-11-24', 2494302119680540673, 1412760, 3, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}');
+INSERT INTO dibs.history_20261124 VALUES (8, '2026-11-17 08:14:39.079574+05:45', '2026-11-17 08:14:39.079574+05:45', '2026-11-17 08:14:39.080456+05:45', '2026-11-17 08:14:39.080958+05:45', '2026-11-24', 2494302119680540674, 2452976, 2, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (1, '2026-11-17 08:14:39.06851+05:45', '2026-11-17 08:14:39.06851+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (2, '2026-11-17 08:14:39.069296+05:45', '2026-11-17 08:14:39.069296+05:45', NULL, NULL, NULL, 0, 0, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-17 08:14:39.069794+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (4, '2026-11-17 08:14:39.070112+05:45', '2026-11-17 08:14:39.070112+05:45', NULL, NULL, NULL, 0, 14, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (5, '2026-11-17 08:14:39.071748+05:45', '2026-11-17 08:14:39.071748+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (6, '2026-11-17 08:14:39.072872+05:45', '2026-11-17 08:14:39.072872+05:45', NULL, NULL, NULL, 0, 4, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (15, '2026-11-17 08:14:39.521728+05:45', '2026-11-17 08:14:39.093153+05:45', '2026-11-17 08:14:39.093928+05:45', NULL, NULL, 2, 24, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-d711c6", "attempt": 1, "started_at": 1794882579.093928, "finished_at": 1794882579.094777}]', NULL);
+INSERT INTO dibs.jobs VALUES (11, '2026-11-17 08:15:39.088562+05:45', '2026-11-17 08:14:39.087552+05:45', '2026-11-17 08:14:39.087985+05:45', NULL, 5327506, 2, 4, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794882579.087985, "finished_at": 1794882579.088562}]', NULL);
+INSERT INTO dibs.jobs VALUES (16, '2026-11-17 08:14:40.067709+05:45', '2026-11-17 08:14:39.093451+05:45', '2026-11-17 08:14:39.093928+05:45', NULL, NULL, 2, 24, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-d711c6", "attempt": 1, "started_at": 1794882579.093928, "finished_at": 1794882579.094777}]', NULL);
+INSERT INTO dibs.jobs VALUES (12, '2026-11-17 08:14:39.089951+05:45', '2026-11-17 08:14:39.088978+05:45', '2026-11-17 08:14:39.089434+05:45', NULL, 6847233, 2, 14, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794882579.089434, "finished_at": 1794882579.089951}]', NULL);
+INSERT INTO dibs.jobs VALUES (13, '2026-11-17 08:14:39.09116+05:45', '2026-11-17 08:14:39.090348+05:45', '2026-11-17 08:14:39.090725+05:45', NULL, 7461125, 2, 4, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (17, '2026-11-17 08:14:39.096572+05:45', '2026-11-17 08:14:39.096572+05:45', '2026-11-17 08:14:39.096966+05:45', 2494302119680540681, 12263425, 1, 4, true, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (14, '2026-11-17 08:14:39.091555+05:45', '2026-11-17 08:14:39.091555+05:45', '2026-11-17 08:14:39.091938+05:45', NULL, 8471442, 2, 4, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-17 08:14:39.062305+05:45');
 INSERT INTO dibs.queues VALUES ('paused', true);
 INSERT INTO dibs.unique_keys VALUES ('task', 'held', 5, NULL);
-INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-24 02:02:08.188497+05:45');
-INSERT INTO dibs.worker_names VALUES (4257006059165, 'worker-1042d7', '2026-11-17 02:02:08.169465+05:45');
-INSERT INTO dibs.worker_names VALUES (2969803119582, 'worker-2d11e0', '2026-11-17 02:02:08.206678+05:45');
-INSERT INTO dibs.workers VALUES (4257006059165, 'worker-1042d7', 15, 3, '2026-11-17 02:02:08.169248+05:45', '2026-11-17 02:02:08.169248+05:45', '2026-11-17 02:02:08.169248+05:45', true, 0);
+INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-24 08:14:39.080958+05:45');
+INSERT INTO dibs.worker_names VALUES (2378751868897, 'worker-6f85ed', '2026-11-17 08:14:39.067603+05:45');
+INSERT INTO dibs.worker_names VALUES (395316226573, 'worker-d711c6', '2026-11-17 08:14:39.092899+05:45');
+INSERT INTO dibs.workers VALUES (2378751868897, 'worker-6f85ed', 15, 3, '2026-11-17 08:14:39.067518+05:45', '2026-11-17 08:14:39.067518+05:45', '2026-11-17 08:14:39.067518+05:45', true, 0);
 SELECT pg_catalog.setval('dibs.job_id', 17, true);
 SELECT pg_catalog.setval('dibs.token', 11, true);
 ALTER TABLE ONLY dibs.dead
@@ -835,8 +835,8 @@ ALTER TABLE ONLY dibs.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
 CREATE INDEX claim_order ON dibs.jobs USING btree (queue, rank, run_at, id) WHERE (queue IS NOT NULL);
 CREATE INDEX dead_queue ON dibs.dead USING btree (queue, state);
+CREATE INDEX dead_row ON dibs.dead USING btree (type, row_key) WHERE (row_key IS NOT NULL);
 CREATE INDEX history_id ON ONLY dibs.history USING btree (id);
-CREATE INDEX history_20261116_id_idx ON dibs.history_20261116 USING btree (id);
 CREATE INDEX history_20261117_id_idx ON dibs.history_20261117 USING btree (id);
 CREATE INDEX history_20261118_id_idx ON dibs.history_20261118 USING btree (id);
 CREATE INDEX history_20261119_id_idx ON dibs.history_20261119 USING btree (id);
@@ -847,10 +847,10 @@ CREATE INDEX history_20261123_id_idx ON dibs.history_20261123 USING btree (id);
 CREATE INDEX history_20261124_id_idx ON dibs.history_20261124 USING btree (id);
 CREATE INDEX history_20261125_id_idx ON dibs.history_20261125 USING btree (id);
 CREATE INDEX history_20261126_id_idx ON dibs.history_20261126 USING btree (id);
+CREATE INDEX history_20261127_id_idx ON dibs.history_20261127 USING btree (id);
 CREATE INDEX history_rest_id_idx ON dibs.history_rest USING btree (id);
 CREATE INDEX requests_at_idx ON dibs.requests USING btree (at);
 CREATE UNIQUE INDEX row_lease ON dibs.jobs USING btree (type, row_key) WHERE (row_key IS NOT NULL);
-ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261116_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261117_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261118_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261119_id_idx;
@@ -861,4 +861,5 @@ ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261123_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261124_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261125_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261126_id_idx;
+ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261127_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_rest_id_idx;

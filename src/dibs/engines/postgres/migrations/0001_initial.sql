@@ -64,6 +64,7 @@ create table dibs.dead (
   payload jsonb, tags jsonb, progress jsonb, failures jsonb, hook_error text, row_key text collate "C"
 );
 create index dead_queue on dibs.dead (queue, state);
+create index dead_row on dibs.dead (type, row_key) where row_key is not null;
 
 create table dibs.queues (name text collate "C" primary key, paused boolean not null default false);
 

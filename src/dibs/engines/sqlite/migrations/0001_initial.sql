@@ -55,6 +55,7 @@ create table dibs.dead (
   payload text, tags text, progress text, failures text, hook_error text, row_key text
 );
 create index dibs.dead_queue on dibs.dead (queue, state);
+create index dibs.dead_row on dibs.dead (type, row_key) where row_key is not null;
 
 create table dibs.queues (name text primary key, paused integer not null default 0) without rowid;
 
