@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -122,12 +123,14 @@ class Plan:
 
     def _has(self, table: Table, columns: Sequence[str], state: JobState) -> bool:
         """An index on these columns for the rows in this state, or for all, and a name of ours."""
-        words = {f"= {each}" for each in (self.literal(self.adoption.words[state]), f"({self.adoption.words[state]})")}
+        word = self.adoption.words[state]
+        said = "|".join(re.escape(f"= {each}") for each in (self.literal(word), f"({word})"))
+        says = re.compile(f"({said})(?![\\w'])")
         return any(
             list(index.columns[: len(columns)]) == list(columns)
             and index.valid
             and index.where is not None
-            and (index.name == index_name(table.name, OF[state]) or any(word in index.where for word in words))
+            and (index.name == index_name(table.name, OF[state]) or says.search(index.where))
             for index in table.indexes
         )
 

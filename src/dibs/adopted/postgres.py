@@ -14,6 +14,14 @@ from dibs.lifecycle import CANCELLING
 from dibs.operations.adopted import ASKED, UNWRITTEN, WATCHING
 
 FINAL = "(3, 4, 5)"
+PLANNED = (  # what the lane of a worker is told, which claims
+    "enable_seqscan = off",
+    "enable_bitmapscan = off",
+    "enable_hashjoin = off",
+    "enable_mergejoin = off",
+)
+CLAIM = """%(worker)s::bigint, %(claim)s::int, %(again)s::int, %(suspects)s::int, '{}'::text[],
+    %(ranges_queue)s::text[], %(ranges_rank)s::smallint[], %(ranges_at)s::timestamptz[], %(ranges_id)s::bigint[]"""
 
 
 class PostgresTable:
@@ -36,12 +44,15 @@ class PostgresTable:
         return {
             "turn": [self._turn(self._waiting())],
             "turn_after": [self._turn(self._waiting_after())],
+            "due": [self._due()],
+            "first": [self._first()],
+            "held": [self._held()],
             "waiting": [self._any_waiting()],
-            "count": [self._count()],
+            "count": ["set local lock_timeout = '1s'", self._count()],
             "mend": [self.mend()],
             "notice": [self._notice()],
             "look": [self._look()],
-            "explain": [f"explain {self._explained()}"],
+            "explain": [*[f"set local {each}" for each in PLANNED], f"explain {self._explained()}"],
             "unknown": [self._unknown()],
             "stuck": [self._stuck()],
             **({} if self.adoption.output is None else {"duplicates": [self.duplicates()]}),
@@ -183,11 +194,12 @@ class PostgresTable:
         both = f"select {keys} from ({same}) same\n    union all select {keys} from ({lower}) lower"
         return f"select {keys} from ({both}) x limit (select n from room)"
 
-    def _pick(self, where: str) -> str:
+    def _pick(self, where: str, *, avoid: bool = True) -> str:
         keys = ", ".join(f"t.{name} as k{n}" for n, name in enumerate(self.key))
         return (
             f"select {keys} from {self.table} t\n    where {where}\n"
-            f"    order by {self.order_by()} limit (select n from room) for update skip locked"
+            + (f"      and {self.row_key('t')} <> all (%(avoid)s::text[])\n" if avoid else "")
+            + f"    order by {self.order_by()} limit (select n from room) for update skip locked"
         )
 
     def _turn(self, picks: str) -> str:
@@ -199,8 +211,7 @@ class PostgresTable:
         stuck = self.still_fresh("t")
         return f"""with turn as materialized (
   select * from {self.own}turn_1(
-    %(worker)s::bigint, %(claim)s::int, %(again)s::int, %(suspects)s::int, '{{}}'::text[],
-    %(ranges_queue)s::text[], %(ranges_rank)s::smallint[], %(ranges_at)s::timestamptz[], %(ranges_id)s::bigint[],
+    {CLAIM},
     %(done_id)s::bigint[], %(done_token)s::bigint[], %(done_state)s::smallint[], %(done_days)s::int[],
     %(done_result)s, %(done_failure)s, %(done_hook_error)s::text[],
     %(back_id)s::bigint[], %(back_token)s::bigint[], %(back_way)s::smallint[], %(back_delay)s::float8[], %(back_failure)s,
@@ -266,6 +277,22 @@ union all
 select id, token, {self.name}, {self.name}, key::text, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from leased
 where (select count(*) from taken) < (select count(*) from leased) and id <> all (array(select id from taken))"""
 
+    def _due(self) -> str:
+        return f"select * from {self.own}turn_1(\n    {CLAIM}, _rows => true)"
+
+    def _first(self) -> str:
+        keys = self._one_text(self._texts([f"p.k{n}" for n in range(len(self.key))]))
+        return f"with room as materialized (select 1 as n)\nselect {keys} from (\n    {self._waiting()}) p"
+
+    def _held(self) -> str:
+        """Rows that are there and locked by somebody else."""
+        row = self.same_row("t", [f"d.key::jsonb ->> {n}" for n in range(len(self.key))])
+        return f"""with d as materialized (
+  select * from unnest(%(written_job)s::bigint[], %(written_key)s::text[]) d(job, key)),
+free as materialized (
+  select d.job from d cross join {self.table} t where {row} for no key update of t skip locked)
+select d.job from d cross join {self.table} t where {row} and d.job <> all (array(select job from free))"""
+
     def still_fresh(self, alias: str) -> str:
         """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""
         name = self.adoption.kept.get("started_at")
@@ -326,8 +353,7 @@ from {self.table} t where {self.same_row("t", values)}"""
     # What a check asks
 
     def _explained(self) -> str:
-        keys = ", ".join(f"t.{name}" for name in self.key)
-        return f"select {keys} from {self.table} t where {self._free()} order by {self.order_by()} limit 5"
+        return f"with room as materialized (select 5 as n)\n{self._pick(self._free(), avoid=False)}"
 
     def _unknown(self) -> str:
         words = ", ".join(dict.fromkeys(self.word(state) for state in self.adoption.words))

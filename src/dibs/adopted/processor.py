@@ -15,14 +15,13 @@ import msgspec
 from dibs.adopted.mapping import Adoption
 from dibs.errors import InvalidOption, InvalidPayload
 from dibs.job import Claimed
-from dibs.operations.adopted import taken_of
+from dibs.operations.adopted import printable, taken_of
 from dibs.operations.catalogue import Column
 from dibs.row import Row
 from dibs.task import Declared, Options
 
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 
-LONGEST_LABEL = 200
 PRECISION = re.compile(r"\(\d+(,-?\d+)?\)")
 
 READERS: dict[str, Callable[[Any], Any]] = {
@@ -112,8 +111,7 @@ class Processor(Declared):
 
     def label(self, job: Claimed) -> str:
         """The row itself: its table and its key, on one line and without what could be taken for more of the log."""
-        text = f"{self.name} {', '.join(map(str, taken_of(job).key))}"
-        return "".join(each if each.isprintable() and each not in '"\\' else "?" for each in text[:LONGEST_LABEL])
+        return printable(f"{self.name} {', '.join(map(str, taken_of(job).key))}")
 
     def row_key(self, job: Claimed) -> Sequence[Any]:
         """What names the row of this job."""

@@ -57,6 +57,8 @@ class SqliteTable:
         return {
             "turn": turn,
             "turn_after": turn,
+            "due": [*self.native_turn],
+            "first": [self._step(f"select {self.row_key()} from {self.table} where {self._to_take()} limit 1")],
             "waiting": [self._step(f"select 1 from {self.table} where {self._free()} limit 1")],
             "count": [self._count()],
             "mend": list(self._mend()),
@@ -249,10 +251,10 @@ class SqliteTable:
         yield self._step("delete from temp.dibs_rows", when="room")
         yield self._step(
             f"insert into temp.dibs_rows (key, row_key)\n"
-            f"select {self.key_json()}, {self.row_key()} from {self.table}\nwhere {self._free()}\n"
-            f"  and exists (select 1 from {self.own}workers where id = :worker)\n"
+            f"select {self.key_json()}, {self.row_key()} from {self.table}\n"
+            f"where exists (select 1 from {self.own}workers where id = :worker)\n"
             f"  and not exists (select 1 from {self.own}queues dibs_q where dibs_q.name = {self.name} and dibs_q.paused)\n"
-            f"order by {self.order_by()} limit max(:room - json_array_length(:picked), 0)",
+            f"  and {self._to_take()} limit max(:room - json_array_length(:picked), 0)",
             when="room",
         )
         yield self._step(
@@ -279,6 +281,10 @@ class SqliteTable:
             when="room",
         )
         yield self._step(self._rows_of("temp.dibs_rows"), when="room")
+
+    def _to_take(self) -> str:
+        avoided = f"{self.row_key()} not in (select value from json_each(:avoid))"
+        return f"{self._free()}\n  and {avoided}\norder by {self.order_by()}"
 
     def _still_fresh(self) -> str:
         """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""

@@ -44,7 +44,7 @@ def list_(target: str | None, as_json: bool) -> None:
                 each.failed,
                 each.cancelled,
                 ago(each.oldest),
-                "paused" if each.paused else "",
+                each.problem or ("paused" if each.paused else ""),
             )
             for each in found
         ],
@@ -64,7 +64,7 @@ def pause(args: Sequence[str]) -> None:
     queue, known = only(rest, "queue"), app.engine.run(operations.names())
     app.engine.run(operations.pause(queue))
     click.echo(f"paused {queue}")
-    if queue not in known:
+    if queue not in known and queue not in app.adopted:
         others = f" There is: {', '.join(known)}." if known else ""
         click.echo(f"Nothing waits in a queue of that name.{others}", err=True)
 

@@ -60,7 +60,7 @@ class Turn(NamedTuple):
     """What a turn did. `lost`: leases that were refused. `before`: settled already by the same lease, to that state.
     `culprits`: their outcome could not be stored, and they are FAILED instead. `picked`: jobs that the claim found;
     where another was quicker, fewer were claimed. `unwritten`: settled, but their adopted rows were not as a claim
-    leaves them any more, and stay as they are."""
+    leaves them any more, and stay as they are. `later`: not settled yet, since others have locked their rows."""
 
     claimed: list[Claimed]
     clock: Any
@@ -70,6 +70,7 @@ class Turn(NamedTuple):
     culprits: frozenset[JobId] = frozenset()
     picked: int = 0
     unwritten: frozenset[JobId] = frozenset()
+    later: frozenset[JobId] = frozenset()
 
     def became(self, job_id: JobId, change: Change) -> Change | None:
         """What a settle in it came to; None when it was refused."""

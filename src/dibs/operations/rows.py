@@ -67,7 +67,8 @@ def claimed_from_rows(rows: Rows) -> list[Claimed]:
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """What a queue holds. Where `estimate` is set, there are more than could be counted; `as_of` says how old it is."""
+    """What a queue holds. Where `estimate` is set, there are more than could be counted; `as_of` says how old it is.
+    `problem`: why the rows of an adopted table could not be counted."""
 
     name: str
     paused: bool
@@ -80,6 +81,7 @@ class QueueCounts:
     oldest: datetime | None
     estimate: int | None = None
     as_of: datetime | None = None
+    problem: str | None = None
 
 
 # name, paused, waiting, later, retry, running, failed, cancelled, oldest, estimate, as_of

@@ -170,6 +170,7 @@ class QueueShown(Shown):
     oldest: datetime | None
     estimate: int | None
     as_of: datetime | None
+    problem: str | None  # of an adopted table whose rows cannot be counted
     oldest_seconds: float | None = None  # of waiting
 
 

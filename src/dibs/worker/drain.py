@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -106,6 +107,7 @@ class Drain:
     tallies: Tallies = field(init=False)
     lane: Lane = field(init=False)
     row_lanes: list[RowLane] = field(default_factory=list)
+    lanes_turned: deque[tuple[Lane, Feed]] = field(default_factory=deque)
     threads: DaemonThreads = field(init=False)
     progress: Progress = field(init=False)
     runner: Runner = field(init=False)
@@ -134,6 +136,8 @@ class Drain:
         )
         self.lane = Lane(self.engine, session, worker, self.heart.doubt, tells=self.tells)
         self.row_lanes = [self._row_lane(row, source) for row, source in zip(others, self.sources, strict=True)]
+        feeds = (self.feed, *self.feeds.values())
+        self.lanes_turned = deque(zip((self.lane, *self.row_lanes), feeds, strict=True))
         self.tallies = Tallies(self.engine)
         self.threads = DaemonThreads(self.concurrency, "dibs-job")
         self.progress = Progress(self.engine, self.loop)
@@ -184,7 +188,10 @@ class Drain:
         if self.running:
             await self._wait_for_one()
             return not self._over()
-        return not self._unsaid() and await self._wait_for_due(room)
+        if self._unsaid():  # somebody else has a lock on their rows
+            await asyncio.sleep(PAUSE)
+            return not self._late()
+        return await self._wait_for_due(room)
 
     def _unsaid(self) -> bool:
         return any(feed.settles for feed in (self.feed, *self.feeds.values()))
@@ -192,7 +199,8 @@ class Drain:
     async def _turns(self, *, claiming: bool = True) -> int:
         """One on each lane that has something to do; how many jobs they took."""
         claimed = 0
-        for lane, feed in zip((self.lane, *self.row_lanes), (self.feed, *self.feeds.values()), strict=True):
+        self.lanes_turned.rotate()  # another one is first each time: what there is room for is not all for one
+        for lane, feed in self.lanes_turned:
             room = self._room() if claiming else 0
             if room or feed.settles:
                 turn = await self._turn(lane, feed, room)
@@ -214,9 +222,10 @@ class Drain:
             ask = Ask(await self._queues(), limit, suspects, unknown=tuple(self.unknown))
         settles = feed.settles
         turn = await lane.turn(ask, [settle for _, settle in settles])  # raises: they are kept for the end
-        feed.settles = []
+        feed.settles = [each for each in settles if each[0].id in turn.later]
         for job, settle in settles:
-            self._count(job, settle.change, turn)
+            if job.id not in turn.later:
+                self._count(job, settle.change, turn)
         for job in turn.claimed:
             self._start(job, feed)
             self.misses = 0

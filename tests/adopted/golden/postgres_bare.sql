@@ -36,6 +36,7 @@ picked as materialized (
     select t."id" as k0 from "public"."things" t
     where "status" = 'queued' and true
       and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+      and t."id"::text <> all (%(avoid)s::text[])
     order by "id" limit (select n from room) for update skip locked),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
@@ -110,6 +111,7 @@ picked as materialized (
     where ("id") > (%(place_0)s::text::bigint)
       and "status" = 'queued' and true
       and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+      and t."id"::text <> all (%(avoid)s::text[])
     order by "id" limit (select n from room) for update skip locked),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
@@ -145,11 +147,33 @@ union all
 select id, token, 'things', 'things', key::text, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from leased
 where (select count(*) from taken) < (select count(*) from leased) and id <> all (array(select id from taken));
 
+-- due
+select * from "dibs".turn_1(
+    %(worker)s::bigint, %(claim)s::int, %(again)s::int, %(suspects)s::int, '{}'::text[],
+    %(ranges_queue)s::text[], %(ranges_rank)s::smallint[], %(ranges_at)s::timestamptz[], %(ranges_id)s::bigint[], _rows => true);
+
+-- first
+with room as materialized (select 1 as n)
+select p.k0::text from (
+    select t."id" as k0 from "public"."things" t
+    where "status" = 'queued' and true
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+      and t."id"::text <> all (%(avoid)s::text[])
+    order by "id" limit (select n from room) for update skip locked) p;
+
+-- held
+with d as materialized (
+  select * from unnest(%(written_job)s::bigint[], %(written_key)s::text[]) d(job, key)),
+free as materialized (
+  select d.job from d cross join "public"."things" t where t."id" = any (array[(d.key::jsonb ->> 0)::bigint]) for no key update of t skip locked)
+select d.job from d cross join "public"."things" t where t."id" = any (array[(d.key::jsonb ->> 0)::bigint]) and d.job <> all (array(select job from free));
+
 -- waiting
 select 1 from "public"."things" t where "status" = 'queued' and true
       and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit 1;
 
 -- count
+set local lock_timeout = '1s';
 select (select count(*) from (select from "public"."things" t where "status" = 'queued' and true
       and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit %(most)s::int) x),
   (select count(*) from (select from "public"."things" t where "status" = 'started' limit %(most)s::int) x);
@@ -181,8 +205,15 @@ select t."status"::text, row_to_json(t)::text,
 from "public"."things" t where t."id" = any (array[(%(key_0)s::text)::bigint]);
 
 -- explain
-explain select t."id" from "public"."things" t where "status" = 'queued' and true
-      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null order by "id" limit 5;
+set local enable_seqscan = off;
+set local enable_bitmapscan = off;
+set local enable_hashjoin = off;
+set local enable_mergejoin = off;
+explain with room as materialized (select 5 as n)
+select t."id" as k0 from "public"."things" t
+    where "status" = 'queued' and true
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+    order by "id" limit (select n from room) for update skip locked;
 
 -- unknown
 select "status"::text, count(*) from "public"."things" t

@@ -24,10 +24,11 @@ select dibs_r.job, json_object('row', json('{' || substr(json_object('id', case 
 delete from temp.dibs_rows;
 insert into temp.dibs_rows (key, row_key)
 select json_array("things"."id"), cast("things"."id" as text) from "things"
-where "status" = 'queued' and "id" is not null and 1
-  and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9))
-  and exists (select 1 from dibs_workers where id = :worker)
+where exists (select 1 from dibs_workers where id = :worker)
   and not exists (select 1 from dibs_queues dibs_q where dibs_q.name = 'things' and dibs_q.paused)
+  and "status" = 'queued' and "id" is not null and 1
+  and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9))
+  and cast("things"."id" as text) not in (select value from json_each(:avoid))
 order by "id" limit max(:room - json_array_length(:picked), 0);
 insert into dibs_jobs (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload,
   claimed_at, run_at, created_at)
@@ -43,6 +44,15 @@ where "things"."id" in (select json_extract(key, '$[0]') from temp.dibs_rows);
 select dibs_j.id, dibs_j.token, dibs_j.type, dibs_j.queue, null, dibs_j.attempts, dibs_j.max_attempts, dibs_j.rank, dibs_j.run_at, dibs_j.crashes, dibs_j.finishing
 from temp.dibs_rows dibs_r cross join dibs_jobs dibs_j on dibs_j.id = dibs_r.job order by dibs_r.place;
 select dibs_r.job, json_object('row', json('{' || substr(json_object('id', case typeof("things"."id") when 'blob' then json_object('bytes', lower(hex("things"."id"))) else "things"."id" end, 'status', case typeof("things"."status") when 'blob' then json_object('bytes', lower(hex("things"."status"))) else "things"."status" end), 2, length(json_object('id', case typeof("things"."id") when 'blob' then json_object('bytes', lower(hex("things"."id"))) else "things"."id" end, 'status', case typeof("things"."status") when 'blob' then json_object('bytes', lower(hex("things"."status"))) else "things"."status" end)) - 2) || '}'), 'key', json_array("things"."id"), 'done', case when 0 then json('true') else json('false') end) from temp.dibs_rows dibs_r cross join "things" on "things"."id" = json_extract(dibs_r.key, '$[0]');
+
+-- due
+select 'the native turn';
+
+-- first
+select cast("things"."id" as text) from "things" where "status" = 'queued' and "id" is not null and 1
+  and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9))
+  and cast("things"."id" as text) not in (select value from json_each(:avoid))
+order by "id" limit 1;
 
 -- waiting
 select 1 from "things" where "status" = 'queued' and "id" is not null and 1

@@ -25,11 +25,12 @@ select dibs_r.job, json_object('row', json('{' || substr(json_object('order', ca
 delete from temp.dibs_rows;
 insert into temp.dibs_rows (key, row_key)
 select json_array("OrderItem"."order", "OrderItem"."line%"), json_array("OrderItem"."order", "OrderItem"."line%") from "OrderItem"
-where "State" = 'queued' and "order" is not null and "line%" is not null and (deleted is null
+where exists (select 1 from dibs_workers where id = :worker)
+  and not exists (select 1 from dibs_queues dibs_q where dibs_q.name = 'Shop.OrderItem' and dibs_q.paused)
+  and "State" = 'queued' and "order" is not null and "line%" is not null and (deleted is null
 )
   and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'Shop.OrderItem' and dibs_j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9))
-  and exists (select 1 from dibs_workers where id = :worker)
-  and not exists (select 1 from dibs_queues dibs_q where dibs_q.name = 'Shop.OrderItem' and dibs_q.paused)
+  and json_array("OrderItem"."order", "OrderItem"."line%") not in (select value from json_each(:avoid))
 order by "weight" desc, "made", "order", "line%" limit max(:room - json_array_length(:picked), 0);
 insert into dibs_jobs (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload,
   claimed_at, run_at, created_at)
@@ -45,6 +46,16 @@ where ("OrderItem"."order", "OrderItem"."line%") in (select json_extract(key, '$
 select dibs_j.id, dibs_j.token, dibs_j.type, dibs_j.queue, null, dibs_j.attempts, dibs_j.max_attempts, dibs_j.rank, dibs_j.run_at, dibs_j.crashes, dibs_j.finishing
 from temp.dibs_rows dibs_r cross join dibs_jobs dibs_j on dibs_j.id = dibs_r.job order by dibs_r.place;
 select dibs_r.job, json_object('row', json('{' || substr(json_object('order', case typeof("OrderItem"."order") when 'blob' then json_object('bytes', lower(hex("OrderItem"."order"))) else "OrderItem"."order" end, 'line%', case typeof("OrderItem"."line%") when 'blob' then json_object('bytes', lower(hex("OrderItem"."line%"))) else "OrderItem"."line%" end, 'State', case typeof("OrderItem"."State") when 'blob' then json_object('bytes', lower(hex("OrderItem"."State"))) else "OrderItem"."State" end, 'made', case typeof("OrderItem"."made") when 'blob' then json_object('bytes', lower(hex("OrderItem"."made"))) else "OrderItem"."made" end, 'weight', case typeof("OrderItem"."weight") when 'blob' then json_object('bytes', lower(hex("OrderItem"."weight"))) else "OrderItem"."weight" end, 'began', case typeof("OrderItem"."began") when 'blob' then json_object('bytes', lower(hex("OrderItem"."began"))) else "OrderItem"."began" end, 'ended', case typeof("OrderItem"."ended") when 'blob' then json_object('bytes', lower(hex("OrderItem"."ended"))) else "OrderItem"."ended" end, 'who', case typeof("OrderItem"."who") when 'blob' then json_object('bytes', lower(hex("OrderItem"."who"))) else "OrderItem"."who" end, 'why', case typeof("OrderItem"."why") when 'blob' then json_object('bytes', lower(hex("OrderItem"."why"))) else "OrderItem"."why" end, 'tries', case typeof("OrderItem"."tries") when 'blob' then json_object('bytes', lower(hex("OrderItem"."tries"))) else "OrderItem"."tries" end, 'deleted', case typeof("OrderItem"."deleted") when 'blob' then json_object('bytes', lower(hex("OrderItem"."deleted"))) else "OrderItem"."deleted" end), 2, length(json_object('order', case typeof("OrderItem"."order") when 'blob' then json_object('bytes', lower(hex("OrderItem"."order"))) else "OrderItem"."order" end, 'line%', case typeof("OrderItem"."line%") when 'blob' then json_object('bytes', lower(hex("OrderItem"."line%"))) else "OrderItem"."line%" end, 'State', case typeof("OrderItem"."State") when 'blob' then json_object('bytes', lower(hex("OrderItem"."State"))) else "OrderItem"."State" end, 'made', case typeof("OrderItem"."made") when 'blob' then json_object('bytes', lower(hex("OrderItem"."made"))) else "OrderItem"."made" end, 'weight', case typeof("OrderItem"."weight") when 'blob' then json_object('bytes', lower(hex("OrderItem"."weight"))) else "OrderItem"."weight" end, 'began', case typeof("OrderItem"."began") when 'blob' then json_object('bytes', lower(hex("OrderItem"."began"))) else "OrderItem"."began" end, 'ended', case typeof("OrderItem"."ended") when 'blob' then json_object('bytes', lower(hex("OrderItem"."ended"))) else "OrderItem"."ended" end, 'who', case typeof("OrderItem"."who") when 'blob' then json_object('bytes', lower(hex("OrderItem"."who"))) else "OrderItem"."who" end, 'why', case typeof("OrderItem"."why") when 'blob' then json_object('bytes', lower(hex("OrderItem"."why"))) else "OrderItem"."why" end, 'tries', case typeof("OrderItem"."tries") when 'blob' then json_object('bytes', lower(hex("OrderItem"."tries"))) else "OrderItem"."tries" end, 'deleted', case typeof("OrderItem"."deleted") when 'blob' then json_object('bytes', lower(hex("OrderItem"."deleted"))) else "OrderItem"."deleted" end)) - 2) || '}'), 'key', json_array("OrderItem"."order", "OrderItem"."line%"), 'done', case when exists (select 1 from "files" dibs_o where dibs_o."order" = "OrderItem"."order" and dibs_o."line" = "OrderItem"."line%") then json('true') else json('false') end) from temp.dibs_rows dibs_r cross join "OrderItem" on "OrderItem"."order" = json_extract(dibs_r.key, '$[0]') and "OrderItem"."line%" = json_extract(dibs_r.key, '$[1]');
+
+-- due
+select 'the native turn';
+
+-- first
+select json_array("OrderItem"."order", "OrderItem"."line%") from "OrderItem" where "State" = 'queued' and "order" is not null and "line%" is not null and (deleted is null
+)
+  and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'Shop.OrderItem' and dibs_j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9))
+  and json_array("OrderItem"."order", "OrderItem"."line%") not in (select value from json_each(:avoid))
+order by "weight" desc, "made", "order", "line%" limit 1;
 
 -- waiting
 select 1 from "OrderItem" where "State" = 'queued' and "order" is not null and "line%" is not null and (deleted is null
