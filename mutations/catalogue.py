@@ -700,8 +700,8 @@ ADOPTED = [
     rule(
         "a row whose retry is not due is taken as a new one",
         "adopted/sqlite.py",
-        " and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = {WATCHING}))",
-        " and dibs_j.held = 1)",
+        '            f" and not {WATCHES})"\n',
+        '            f" and dibs_j.held = 1)"\n',
         ROWS,
         engine="sqlite",
     ),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from dibs.adopted import postgres_words, sqlite
+from dibs.adopted import postgres_words, sqlite_words
 from dibs.adopted.inspect import Found, named, usable
 from dibs.adopted.mapping import Adoption, Word
 from dibs.errors import NotAdoptable
@@ -43,8 +43,8 @@ class Plan:
     def __init__(self, adoption: Adoption, found: Found, engine: str, existing: Word | None = None) -> None:
         self.adoption, self.found, self.existing = adoption, found, existing
         self.is_sqlite = engine == "sqlite"
-        self.quoted: Callable[[str], str] = sqlite.quoted
-        self.literal: Callable[[Word], str] = sqlite.literal if self.is_sqlite else _literal
+        self.quoted: Callable[[str], str] = sqlite_words.quoted
+        self.literal: Callable[[Word], str] = sqlite_words.literal if self.is_sqlite else _literal
 
     def improvements(self) -> list[Improvement]:
         """What it lacks."""

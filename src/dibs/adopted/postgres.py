@@ -11,7 +11,7 @@ from dibs.adopted.mapping import Adoption
 from dibs.adopted.postgres_words import as_text, escaped, literal, quoted
 from dibs.job import JobState
 from dibs.lifecycle import CANCELLING
-from dibs.operations.adopted import ASKED, UNWRITTEN, WATCHING
+from dibs.operations.adopted import ASKED, KEPT, NEWEST, UNWRITTEN, WATCHING
 
 FINAL = "(3, 4, 5)"
 PLANNED = (  # what the lane of a worker is told, which claims
@@ -52,6 +52,8 @@ class PostgresTable:
             "mend": [self.mend()],
             "notice": [self._notice()],
             "look": [self._look()],
+            "glimpse": [self._glimpse()],
+            "ended": [self._ended()],
             "explain": [*[f"set local {each}" for each in PLANNED], f"explain {self._explained()}"],
             "unknown": [self._unknown()],
             "stuck": [self._stuck()],
@@ -349,6 +351,22 @@ returning id"""
         return f"""select t.{self.status}::text, row_to_json(t)::text,
   (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key("t")})
 from {self.table} t where {self.same_row("t", values)}"""
+
+    def _glimpse(self) -> str:
+        """Many rows by their keys, for those who watch them. A job that only watches is none."""
+        values = [f"d.key ->> {n}" for n in range(len(self.key))]
+        kept = [f"t.{quoted(name)}::text" if (name := self.adoption.kept.get(use)) else "null" for use in KEPT]
+        return f"""select d.n - 1, t.{self.status}::text, {", ".join(kept)},
+  (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key("t")} and not {self.watches}), {self.key_json("t")}::text
+from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross join {self.table} t where {self.same_row("t", values)}"""
+
+    def _ended(self) -> str:
+        newest = f"greatest((select max(id) from {self.own}history), (select max(id) from {self.own}dead))"
+        parts = [
+            f"select j.id, (j.payload -> 'key')::text from {self.own}{ended} j\nwhere j.id > {newest} - {NEWEST} and j.type = {self.name}"
+            for ended in ("history", "dead")
+        ]
+        return "\nunion all\n".join(parts)
 
     # What a check asks
 

@@ -10,34 +10,18 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dibs.adopted.inspect import Found, length_limit
-from dibs.adopted.mapping import Adoption, Word
+from dibs.adopted.mapping import Adoption
+from dibs.adopted.sqlite_words import literal, quoted
 from dibs.engines.dialect import PARAMETER, Step
 from dibs.job import JobState
 from dibs.lifecycle import CANCELLING
-from dibs.operations.adopted import ASKED, UNWRITTEN, WATCHING
+from dibs.operations.adopted import ASKED, KEPT, NEWEST, UNWRITTEN, WATCHING
 
 AT_ONCE = 40  # columns in one json_object: functions take 100 arguments at most, in old libraries
 FINAL = "(3, 4, 5)"
+WATCHES = f"(dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = {WATCHING})"  # and was never claimed
 WHERE = "\x00where\x00"  # stands for the user's condition until a statement is whole; no name has such a character
 QUOTED = re.compile(r"""\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'""")
-
-
-def quoted(name: str) -> str:
-    """An identifier.
-
-    >>> quoted('a"b')
-    '"a""b"'
-    """
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(word: Word) -> str:
-    """A constant.
-
-    >>> literal("it's"), literal(7)
-    ("'it''s'", '7')
-    """
-    return str(word) if isinstance(word, int) else "'" + word.replace("'", "''") + "'"
 
 
 class SqliteTable:
@@ -64,6 +48,8 @@ class SqliteTable:
             "mend": list(self._mend()),
             "notice": list(self._notice()),
             "look": [self._look()],
+            "glimpse": [self._glimpse()],
+            "ended": [self._ended()],
             "explain": [self._step(f"explain query plan {self._explained()}")],
             "unknown": [self._unknown()],
             "stuck": [self._stuck()],
@@ -163,7 +149,7 @@ class SqliteTable:
         return (
             f"{self.status} = {self.word(JobState.PENDING)} and {there} and {self.condition()}\n"
             f"  and not exists (select 1 from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()}"
-            f" and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = {WATCHING}))"
+            f" and not {WATCHES})"
         )
 
     def _writes(self) -> Iterator[Step]:
@@ -354,6 +340,27 @@ class SqliteTable:
             f"  (select dibs_j.id from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()})\n"
             f"from {self.table} where {parts}"
         )
+
+    def _glimpse(self) -> Step:
+        """Many rows by their keys, for those who watch them. A job that only watches is none."""
+        parts = " and ".join(
+            f"{self.table}.{name} = json_extract(dibs_k.value, '$[{n}]')" for n, name in enumerate(self.key)
+        )
+        kept = [f"{self.table}.{quoted(name)}" if (name := self.adoption.kept.get(use)) else "null" for use in KEPT]
+        return self._step(
+            f"select dibs_k.key, {self.table}.{self.status}, {', '.join(kept)},\n"
+            f"  (select dibs_j.id from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()}"
+            f" and not {WATCHES}), {self.key_json()}\n"
+            f"from json_each(:keys) dibs_k cross join {self.table} on {parts}"
+        )
+
+    def _ended(self) -> Step:
+        newest = f"(select max(id) from (select max(id) as id from {self.own}history union all select max(id) from {self.own}dead))"
+        parts = [
+            f"select id, json_extract(payload, '$.key') from {self.own}{ended} where id > {newest} - {NEWEST} and type = {self.name}"
+            for ended in ("history", "dead")
+        ]
+        return self._step("\nunion all\n".join(parts))
 
     def _step(self, sql: str, *, when: str = "") -> Step:
         """Its parameters are those that stand outside of quotes, and outside of the user's own condition."""

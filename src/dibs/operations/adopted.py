@@ -20,6 +20,8 @@ ASKED, PLAIN, WATCHING = rank(9), rank(5), rank(0)  # retried by a person; most;
 RANKS = tuple(level + last for level in (ASKED, PLAIN, WATCHING) for last in (0, LEVELS))
 WRITTEN = ("job", "token", "state", "error", "attempts", "key")
 LONGEST_LABEL = 200
+KEPT = ("attempts", "error")  # columns that those who watch a row are told
+NEWEST = 1_000  # ids among which a job is looked for that came and went unseen
 MOST = 1_000  # rows that are noticed at once
 UNWRITTEN = (
     "its row could not be written"  # hook_error of a job whose row still says that it runs, and is to be left so
@@ -223,6 +225,37 @@ def look(source: Source, key: Sequence[Any]) -> Conversation[Look | None]:
     parts = {f"key_{n}": None if part is None else str(part) for n, part in enumerate(key)}
     rows = yield Compiled("look", source.steps["look"], key=list(key), **parts)
     return Look(rows[0][0], decode(rows[0][1]), rows[0][2]) if rows else None
+
+
+class Glimpse(NamedTuple):
+    """A row in passing: which of those asked for, its word, what it keeps, its job if it has one, its key as JSON."""
+
+    number: int
+    word: Any
+    attempts: int
+    error: str | None
+    job: JobId | None
+    key: str
+
+
+@operation(reads=True)
+def glimpse(source: Source, keys: Sequence[Sequence[Any]]) -> Conversation[list[Glimpse]]:
+    """Those of the rows that there are."""
+    rows = yield Compiled("glimpse", source.steps["glimpse"], keys=encode([list(key) for key in keys]))
+    return [
+        Glimpse(int(n), word, int(attempts or 0), error, job, _same(key)) for n, word, attempts, error, job, key in rows
+    ]
+
+
+@operation(reads=True)
+def ended(source: Source) -> Conversation[dict[str, JobId]]:
+    """The jobs of this table that are among the newest of those that have ended, by their keys as JSON."""
+    rows = yield Compiled("ended", source.steps["ended"])
+    return {_same(key): job for job, key in sorted(rows)}
+
+
+def _same(key: str | bytes) -> str:
+    return encode(decode(key)).decode()
 
 
 @operation(reads=True, atomic=True)

@@ -231,6 +231,19 @@ class EventShown(Shown, omit_defaults=True):
     progress: Any = None
 
 
+class RowEventShown(Shown, omit_defaults=True):
+    """The state of a row of an adopted table, to those who watch it; without a job, that of the row itself."""
+
+    job_id: int | None
+    status: JobState
+    attempts: int
+    error: str | None
+    table: str
+    key: Any
+    version: int | None = None  # of its job
+    progress: Any = None
+
+
 def event_shown(seen: Seen, mask: Collection[str]) -> EventShown:
     """A state as everyone may see it."""
     return EventShown(

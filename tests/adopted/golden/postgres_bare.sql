@@ -204,6 +204,18 @@ select t."status"::text, row_to_json(t)::text,
   (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text)
 from "public"."things" t where t."id" = any (array[(%(key_0)s::text)::bigint]);
 
+-- glimpse
+select d.n - 1, t."status"::text, null, null,
+  (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9)), json_build_array(t."id"::text)::text
+from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross join "public"."things" t where t."id" = any (array[(d.key ->> 0)::bigint]);
+
+-- ended
+select j.id, (j.payload -> 'key')::text from "dibs".history j
+where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'things'
+union all
+select j.id, (j.payload -> 'key')::text from "dibs".dead j
+where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'things';
+
 -- explain
 set local enable_seqscan = off;
 set local enable_bitmapscan = off;

@@ -219,6 +219,18 @@ select t."State"::text, row_to_json(t)::text,
   (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text)
 from "Shop"."OrderItem" t where t."order" = any (array[(%(key_0)s::text)::bigint]) and t."line%%" = any (array[(%(key_1)s::text)::text]);
 
+-- glimpse
+select d.n - 1, t."State"::text, t."tries"::text, t."why"::text,
+  (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9)), json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
+from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross join "Shop"."OrderItem" t where t."order" = any (array[(d.key ->> 0)::bigint]) and t."line%%" = any (array[(d.key ->> 1)::text]);
+
+-- ended
+select j.id, (j.payload -> 'key')::text from "dibs".history j
+where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'Shop.OrderItem'
+union all
+select j.id, (j.payload -> 'key')::text from "dibs".dead j
+where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'Shop.OrderItem';
+
 -- explain
 set local enable_seqscan = off;
 set local enable_bitmapscan = off;

@@ -92,6 +92,16 @@ select "status", '{' || substr(json_object('id', case typeof("things"."id") when
   (select dibs_j.id from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text))
 from "things" where "things"."id" = json_extract(:key, '$[0]');
 
+-- glimpse
+select dibs_k.key, "things"."status", null, null,
+  (select dibs_j.id from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9)), json_array("things"."id")
+from json_each(:keys) dibs_k cross join "things" on "things"."id" = json_extract(dibs_k.value, '$[0]');
+
+-- ended
+select id, json_extract(payload, '$.key') from dibs_history where id > (select max(id) from (select max(id) as id from dibs_history union all select max(id) from dibs_dead)) - 1000 and type = 'things'
+union all
+select id, json_extract(payload, '$.key') from dibs_dead where id > (select max(id) from (select max(id) as id from dibs_history union all select max(id) from dibs_dead)) - 1000 and type = 'things';
+
 -- explain
 explain query plan select "id" from "things" where "status" = 'queued' and "id" is not null and 1
   and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9)) order by "id" limit 5;

@@ -98,6 +98,16 @@ select "State", '{' || substr(json_object('order', case typeof("OrderItem"."orde
   (select dibs_j.id from dibs_jobs dibs_j where dibs_j.type = 'Shop.OrderItem' and dibs_j.row_key = json_array("OrderItem"."order", "OrderItem"."line%"))
 from "OrderItem" where "OrderItem"."order" = json_extract(:key, '$[0]') and "OrderItem"."line%" = json_extract(:key, '$[1]');
 
+-- glimpse
+select dibs_k.key, "OrderItem"."State", "OrderItem"."tries", "OrderItem"."why",
+  (select dibs_j.id from dibs_jobs dibs_j where dibs_j.type = 'Shop.OrderItem' and dibs_j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9)), json_array("OrderItem"."order", "OrderItem"."line%")
+from json_each(:keys) dibs_k cross join "OrderItem" on "OrderItem"."order" = json_extract(dibs_k.value, '$[0]') and "OrderItem"."line%" = json_extract(dibs_k.value, '$[1]');
+
+-- ended
+select id, json_extract(payload, '$.key') from dibs_history where id > (select max(id) from (select max(id) as id from dibs_history union all select max(id) from dibs_dead)) - 1000 and type = 'Shop.OrderItem'
+union all
+select id, json_extract(payload, '$.key') from dibs_dead where id > (select max(id) from (select max(id) as id from dibs_history union all select max(id) from dibs_dead)) - 1000 and type = 'Shop.OrderItem';
+
 -- explain
 explain query plan select "order", "line%" from "OrderItem" where "State" = 'queued' and "order" is not null and "line%" is not null and (deleted is null
 )
