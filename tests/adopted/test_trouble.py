@@ -11,7 +11,9 @@ import psycopg
 import pytest
 
 from dibs import Dibs, Job, JobState
-from dibs.errors import DatabaseError, NotAdoptable
+from dibs.adopted.check import apply, check, plan
+from dibs.errors import DatabaseError, Locked, NotAdoptable
+from dibs.lifecycle import Back, Way
 from dibs.operations import adopted as rows
 from dibs.operations import jobs, workers
 from dibs.operations.jobs import Filter
@@ -442,3 +444,100 @@ def test_bytes_in_a_file_are_bytes(app: Dibs) -> None:
 
     app.drain()
     assert seen == {1: (b"\x00\xff", b"\x01"), 2: ("a text", '{"bytes": "00"}')}
+
+
+# How often, and by which ways
+
+
+async def test_rows_are_looked_for_as_seldom_as_their_user_says(url: str) -> None:
+    app = Dibs(url, look=0.05)
+    application = Application(app.engine)
+    application.execute(TABLE)
+    stickers, ran = adopt(app, poll=3600.0), list[int]()
+
+    @stickers.process
+    async def render(row: Any) -> None:
+        ran.append(row["id"])
+        if len(ran) == 1:
+            raise ValueError("once more")  # a retry is found in any case
+
+    fill(application, 1)
+    async with app.running() as worker:
+        await until(lambda: ran == [1, 1])
+        await until(lambda: worker.feeds["stickers"].dry)
+        if app.engine.name == "postgres":
+            application.execute("insert into stickers (id, status) values (2, 'queued')")
+            await asyncio.sleep(0.5)  # ten looks at the queues
+            assert ran == [1, 1]
+            worker.watches[0].sooner.set()
+            await until(lambda: ran == [1, 1, 2])
+    await app.aclose()
+
+
+@on_postgres
+def test_a_look_at_the_dead_writes_nothing_of_the_living(app: Dibs, application: Application) -> None:
+    """Rows whose retry waits are none of its business, however many there are."""
+    stickers = adopt(app)
+    source = stickers.source(app.engine)
+    application.execute("insert into stickers (id, status) select n, 'queued' from generate_series(1, 500) n")
+    worker = hand(app, stickers)
+    worker.settle(*[(job, Back(Way.RETRY, 3600.0)) for job in worker.take(500)])
+    before = application.execute("select pg_current_wal_insert_lsn()")[0][0]
+    assert app.engine.run(rows.mend(source)) == 0
+    wrote = application.execute("select pg_current_wal_insert_lsn() - %s::pg_lsn", [before])[0][0]
+    assert wrote < 20_000
+
+
+# Behind a pooler
+
+
+@on_postgres
+async def test_behind_a_pooler_the_lane_has_its_settings_all_the_same(app: Dibs, url: str) -> None:
+    application = Application(app.engine)
+    application.execute(TABLE)
+    fill(application, 1)
+    pooled = Dibs(url + ("&" if "?" in url else "?") + "pooled=true")
+    stickers = adopt(pooled)
+    session = pooled.engine.session("rows")
+    source = stickers.source(pooled.engine)
+    with psycopg.connect(app.url) as raw:
+        raw.execute("lock table stickers in access exclusive mode")
+        with pytest.raises(Locked):
+            await session.arun(rows.waiting(source))
+    assert await session.arun(rows.waiting(source))
+    await session.aclose()
+    await pooled.aclose()
+
+
+# What a check says
+
+
+@on_postgres
+def test_a_partitioned_table_with_its_indexes_is_good(app: Dibs) -> None:
+    application = Application(app.engine)
+    application.execute(
+        """create table events (day date not null, no int not null, status text not null, primary key (day, no))
+           partition by range (day);
+           create table events_1 partition of events for values from ('2026-01-01') to ('2026-02-01');
+           create table events_2 partition of events for values from ('2026-02-01') to ('2026-03-01')"""
+    )
+    application.execute(
+        "insert into events select date '2026-01-01' + n % 59, n, case when n < 2000 then 'queued' else 'completed' end"
+        " from generate_series(1, 6000) n"
+    )
+    events = app.adopt("events", key=("no", "day"), status="status", states=WORDS)
+    before = check(events, app.engine)
+    assert any("a claim reads more" in each.problem for each in before.findings)
+    for each in plan(events, app.engine):
+        apply(each, app.engine)
+    application.execute("analyze events")
+    assert check(events, app.engine).findings == []
+
+
+def test_an_index_for_another_word_is_not_ours(app: Dibs) -> None:
+    application = Application(app.engine)
+    application.execute("create table t (id integer primary key, status integer)")
+    application.execute("create index t_running on t (id) where status = 10")
+    words = dict(PENDING=1, RUNNING=10, SUCCESSFUL=2, FAILED=3)
+    found = plan(app.adopt("t", key="id", status="status", states=words), app.engine)
+    assert [("waiting" in each.sql, "running" in each.sql) for each in found] == [(True, False)]

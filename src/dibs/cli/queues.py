@@ -44,12 +44,15 @@ def list_(target: str | None, as_json: bool) -> None:
                 each.failed,
                 each.cancelled,
                 ago(each.oldest),
-                each.problem or ("paused" if each.paused else ""),
+                "paused" if each.paused else "",
             )
             for each in found
         ],
         empty="no queue has any jobs",
     )
+    for each in found:
+        if each.problem:
+            click.secho(each.problem, fg="yellow", err=True)
 
 
 @queues.command()

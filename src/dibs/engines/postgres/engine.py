@@ -308,7 +308,8 @@ class PostgresSession(Session):
         if self.raw is None:
             self.raw = await self.engine.aconnect(self.settings)
         try:
-            return await acarry(self.raw, self.engine.dialect, operation, self.engine.server.where)
+            local = self.settings.replace("; set ", "; set local ") if self.engine.pooled else ""
+            return await acarry(self.raw, self.engine.dialect, operation, self.engine.server.where, local)
         finally:
             if not sound(self.raw):
                 await self.aclose()
