@@ -192,14 +192,15 @@ class PostgresTable:
         rest = f"({', '.join(names[1:])}) > ({', '.join(places[1:])})"
         same = self._pick(f"{names[0]} = {places[0]} and {rest}\n      and {self._free()}")
         lower = self._pick(f"{names[0]} < {places[0]}\n      and {self._free()}")
-        keys = ", ".join(f"k{n}" for n in range(len(self.key)))
+        keys = ", ".join([*[f"k{n}" for n in range(len(self.key))], "job"])
         both = f"select {keys} from ({same}) same\n    union all select {keys} from ({lower}) lower"
         return f"select {keys} from ({both}) x limit (select n from room)"
 
     def _pick(self, where: str, *, avoid: bool = True) -> str:
         keys = ", ".join(f"t.{name} as k{n}" for n, name in enumerate(self.key))
+        watching = f"(select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key('t')})"
         return (
-            f"select {keys} from {self.table} t\n    where {where}\n"
+            f"select {keys}, {watching} as job from {self.table} t\n    where {where}\n"
             + (f"      and {self.row_key('t')} <> all (%(avoid)s::text[])\n" if avoid else "")
             + f"    order by {self.order_by()} limit (select n from room) for update skip locked"
         )
@@ -248,14 +249,13 @@ picked as materialized (
 alive as materialized (
   select id from {self.own}workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
 watched as materialized (
-  select j.id from picked p join {self.own}jobs j on j.type = {self.name} and j.row_key = {picked_key} for no key update of j skip locked),
+  select j.id from {self.own}jobs j where j.id = any (array(select job from picked where job is not null)) for no key update skip locked),
 leased as (
   insert into {self.own}jobs as j (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
   select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('{self.own}token') << 20 | floor(random() * 1048576)::bigint,
     1, %(max_attempts)s::smallint, {self.name}, {self.name}, {picked_key},
     jsonb_build_object('table', {self.name}, 'key', jsonb_build_array({", ".join(texts)})), statement_timestamp()
-  from picked p where exists (select from alive) and not exists (
-    select from {self.own}jobs j where j.type = {self.name} and j.row_key = {picked_key} and j.id <> all (array(select id from watched)))
+  from picked p where exists (select from alive) and (p.job is null or p.job = any (array(select id from watched)))
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
     claimed_at = excluded.claimed_at, run_at = excluded.run_at

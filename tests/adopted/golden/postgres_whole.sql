@@ -34,7 +34,7 @@ room as materialized (
     and not exists (select from "dibs".queues q where q.name = 'Shop.OrderItem' and q.paused)
     then greatest(%(room)s::int - (select count(*) from turn where token is not null), 0) else 0 end as n),
 picked as materialized (
-    select t."order" as k0, t."line%%" as k1 from "Shop"."OrderItem" t
+    select t."order" as k0, t."line%%" as k1, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
     where "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
@@ -43,14 +43,13 @@ picked as materialized (
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
 watched as materialized (
-  select j.id from picked p join "dibs".jobs j on j.type = 'Shop.OrderItem' and j.row_key = json_build_array(p.k0::text, (p.k1::text collate "C"))::text for no key update of j skip locked),
+  select j.id from "dibs".jobs j where j.id = any (array(select job from picked where job is not null)) for no key update skip locked),
 leased as (
   insert into "dibs".jobs as j (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
   select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint,
     1, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(p.k0::text, (p.k1::text collate "C"))::text,
     jsonb_build_object('table', 'Shop.OrderItem', 'key', jsonb_build_array(p.k0::text, (p.k1::text collate "C"))), statement_timestamp()
-  from picked p where exists (select from alive) and not exists (
-    select from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(p.k0::text, (p.k1::text collate "C"))::text and j.id <> all (array(select id from watched)))
+  from picked p where exists (select from alive) and (p.job is null or p.job = any (array(select id from watched)))
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
     claimed_at = excluded.claimed_at, run_at = excluded.run_at
@@ -110,14 +109,14 @@ room as materialized (
     and not exists (select from "dibs".queues q where q.name = 'Shop.OrderItem' and q.paused)
     then greatest(%(room)s::int - (select count(*) from turn where token is not null), 0) else 0 end as n),
 picked as materialized (
-    select k0, k1 from (select k0, k1 from (select t."order" as k0, t."line%%" as k1 from "Shop"."OrderItem" t
+    select k0, k1, job from (select k0, k1, job from (select t."order" as k0, t."line%%" as k1, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
     where "weight" = %(place_0)s::text::bigint and ("made", "order", "line%%") > (%(place_1)s::text::timestamp with time zone, %(place_2)s::text::bigint, %(place_3)s::text::text)
       and "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
       and json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text <> all (%(avoid)s::text[])
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) same
-    union all select k0, k1 from (select t."order" as k0, t."line%%" as k1 from "Shop"."OrderItem" t
+    union all select k0, k1, job from (select t."order" as k0, t."line%%" as k1, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
     where "weight" < %(place_0)s::text::bigint
       and "State" = 'queued' and (deleted is null
 )
@@ -127,14 +126,13 @@ picked as materialized (
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
 watched as materialized (
-  select j.id from picked p join "dibs".jobs j on j.type = 'Shop.OrderItem' and j.row_key = json_build_array(p.k0::text, (p.k1::text collate "C"))::text for no key update of j skip locked),
+  select j.id from "dibs".jobs j where j.id = any (array(select job from picked where job is not null)) for no key update skip locked),
 leased as (
   insert into "dibs".jobs as j (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
   select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint,
     1, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(p.k0::text, (p.k1::text collate "C"))::text,
     jsonb_build_object('table', 'Shop.OrderItem', 'key', jsonb_build_array(p.k0::text, (p.k1::text collate "C"))), statement_timestamp()
-  from picked p where exists (select from alive) and not exists (
-    select from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(p.k0::text, (p.k1::text collate "C"))::text and j.id <> all (array(select id from watched)))
+  from picked p where exists (select from alive) and (p.job is null or p.job = any (array(select id from watched)))
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
     claimed_at = excluded.claimed_at, run_at = excluded.run_at
@@ -166,7 +164,7 @@ select * from "dibs".turn_1(
 -- first
 with room as materialized (select 1 as n)
 select json_build_array(p.k0::text, (p.k1::text collate "C"))::text from (
-    select t."order" as k0, t."line%%" as k1 from "Shop"."OrderItem" t
+    select t."order" as k0, t."line%%" as k1, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
     where "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
@@ -237,7 +235,7 @@ set local enable_bitmapscan = off;
 set local enable_hashjoin = off;
 set local enable_mergejoin = off;
 explain with room as materialized (select 5 as n)
-select t."order" as k0, t."line%%" as k1 from "Shop"."OrderItem" t
+select t."order" as k0, t."line%%" as k1, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
     where "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
