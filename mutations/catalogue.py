@@ -662,7 +662,7 @@ RULES = [
 ]
 
 ROWS, PROCESSING = "tests/adopted/test_rows.py", "tests/adopted/test_processing.py"
-OWNERS = "tests/adopted/test_owners.py"
+OWNERS, TROUBLE = "tests/adopted/test_owners.py", "tests/adopted/test_trouble.py"
 
 ADOPTED = [
     rule(
@@ -779,6 +779,36 @@ ADOPTED = [
         ' = {self.row_key("t")}\n  returning d.job',
         " is not null\n  returning d.job",
         OWNERS,
+        engine="postgres",
+    ),
+    rule(
+        "rows wait until a busy queue is empty",
+        "worker/buffer.py",
+        "        if limit <= 0 and self.waiting:\n",
+        "        if False:\n",
+        TROUBLE,
+        engine="postgres",
+    ),
+    rule(
+        "a row that cannot be claimed stops its table",
+        "worker/rows.py",
+        "                self.avoided[key] = now + AVOIDED\n",
+        "",
+        TROUBLE,
+    ),
+    rule(
+        "a row that cannot be written is run for ever",
+        "worker/rows.py",
+        "change=failed.change._replace(hook_error=UNWRITTEN)",
+        "change=failed.change",
+        TROUBLE,
+    ),
+    rule(
+        "a row that is no longer meant loses its hook",
+        "adopted/postgres.py",
+        'and (r.finishing > 0 or {self.meant("t")})',
+        'and {self.meant("t")}',
+        TROUBLE,
         engine="postgres",
     ),
     rule(
