@@ -771,7 +771,6 @@ ADOPTED = [
         "(not j.held and j.claimed_at is null and j.rank %% 10 = {WATCHING})",
         "(not j.held and j.attempts = 0)",
         OWNERS,
-        engine="postgres",
     ),
     rule(
         "a settle is written into a row that is not of its job",
@@ -779,7 +778,6 @@ ADOPTED = [
         ' = {self.row_key("t")}\n  returning d.job',
         " is not null\n  returning d.job",
         OWNERS,
-        engine="postgres",
     ),
     rule(
         "rows wait until a busy queue is empty",
@@ -787,7 +785,6 @@ ADOPTED = [
         "        if limit <= 0 and self.waiting:\n",
         "        if False:\n",
         TROUBLE,
-        engine="postgres",
     ),
     rule(
         "a row that cannot be claimed stops its table",
@@ -809,7 +806,6 @@ ADOPTED = [
         'and (r.finishing > 0 or {self.meant("t")})',
         'and {self.meant("t")}',
         TROUBLE,
-        engine="postgres",
     ),
     rule(
         "a job that only looks like a row is run",
@@ -824,7 +820,6 @@ ADOPTED = [
         "({moment}) || '+00' else",
         "{value}::text else",
         OWNERS,
-        engine="postgres",
     ),
     postgres(
         "jobs of adopted rows are taken by those who do not know the table",

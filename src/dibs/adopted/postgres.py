@@ -14,6 +14,7 @@ from dibs.lifecycle import CANCELLING
 from dibs.operations.adopted import ASKED, KEPT, NEWEST, UNWRITTEN, WATCHING
 
 FINAL = "(3, 4, 5)"
+IMPATIENT = "set local lock_timeout = '1s'"  # who has locked the whole table is not waited for in silence
 PLANNED = (  # what the lane of a worker is told, which claims
     "enable_seqscan = off",
     "enable_bitmapscan = off",
@@ -47,10 +48,10 @@ class PostgresTable:
             "due": [self._due()],
             "first": [self._first()],
             "held": [self._held()],
-            "waiting": [self._any_waiting()],
-            "count": ["set local lock_timeout = '1s'", self._count()],
-            "mend": [self.mend()],
-            "notice": [self._notice()],
+            "waiting": [IMPATIENT, self._any_waiting()],
+            "count": [IMPATIENT, self._count()],
+            "mend": [IMPATIENT, self.mend()],
+            "notice": [IMPATIENT, self._notice()],
             "look": [self._look()],
             "glimpse": [self._glimpse()],
             "ended": [self._ended()],

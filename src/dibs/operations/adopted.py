@@ -96,7 +96,7 @@ def turn(
     return turn._replace(unwritten=frozenset(meant - written - turn.lost - turn.before.keys()))
 
 
-@operation()
+@operation(atomic=True)
 def rehearse(source: Source) -> Conversation[None]:
     """Say everything that a worker says, of no row."""
     places = [name for step in source.steps["turn_after"] for name in step.uses if name.startswith("place_")]
@@ -183,7 +183,7 @@ def _error(change: Change) -> str | None:
     return None if change.failure is None else str(decode(change.failure)["error"])
 
 
-@operation(reads=True)
+@operation(reads=True, atomic=True)
 def waiting(source: Source) -> Conversation[bool]:
     """Whether a new row waits."""
     return bool((yield Compiled("waiting", source.steps["waiting"])))
@@ -196,13 +196,13 @@ def counted(source: Source, most: int) -> Conversation[tuple[int, int]]:
     return int(rows[0][0]), int(rows[0][1])
 
 
-@operation()
+@operation(atomic=True)
 def mend(source: Source) -> Conversation[int]:
     """Rows whose worker died wait again, and say so."""
     return len((yield Compiled("mend", source.steps["mend"])))
 
 
-@operation()
+@operation(atomic=True)
 def notice(source: Source) -> Conversation[int]:
     """Rows that run without a lease of ours: each is looked at again when its time is over."""
     rows = yield Compiled(

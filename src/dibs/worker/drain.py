@@ -170,7 +170,7 @@ class Drain:
         self.second_look = time.monotonic() + SECOND_LOOK if self.silent else None
         self.report.available = await self.engine.arun(claims.available(await self._every_queue(), COUNTED))
         for source in self.sources:
-            await mind(self.engine, source)
+            await mind(self.engine.arun, source)
             self.report.available += (await self.engine.arun(adopted.counted(source, COUNTED)))[0]
 
     def _row_lane(self, row: WorkerId, source: Source) -> RowLane:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -258,15 +258,15 @@ class RowWatch:
         """One look."""
         if now - self.minded >= max(OFTEN, min(SELDOM, self.source.stuck_after / 5)):
             self.minded = now
-            await mind(self.engine, self.source)
-        if self.is_idle() and await self.engine.arun(adopted.waiting(self.source)):
+            await mind(self.engine.arun_once, self.source)
+        if self.is_idle() and await self.engine.arun_once(adopted.waiting(self.source)):
             self.woken()
 
 
-async def mind(engine: Engine, source: Source) -> None:
+async def mind(run: Callable[[Operation[int]], Awaitable[int]], source: Source) -> None:
     """Rows of dead workers wait again, and say so; rows without a lease are watched."""
-    await engine.arun(adopted.mend(source))
-    noticed = await engine.arun(adopted.notice(source))
+    await run(adopted.mend(source))
+    noticed = await run(adopted.notice(source))
     if noticed:
         log.info(
             "%d rows of %s run without a lease of ours: each is taken over if it still does in %g s",

@@ -167,6 +167,7 @@ free as materialized (
 select d.job from d cross join "public"."things" t where t."id" = any (array[(d.key::jsonb ->> 0)::bigint]) and d.job <> all (array(select job from free));
 
 -- waiting
+set local lock_timeout = '1s';
 select 1 from "public"."things" t where "status" = 'queued' and true
       and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit 1;
 
@@ -177,6 +178,7 @@ select (select count(*) from (select from "public"."things" t where "status" = '
   (select count(*) from (select from "public"."things" t where "status" = 'started' limit %(most)s::int) x);
 
 -- mend
+set local lock_timeout = '1s';
 update "public"."things" t set "status" = 'queued'
 from (
   select j.id, j.payload from "public"."things" t join "dibs".jobs j on j.type = 'things' and j.row_key = t."id"::text
@@ -186,6 +188,7 @@ where t."id" = any (array[(j.payload -> 'key' ->> 0)::bigint]) and case when t."
 returning j.id;
 
 -- notice
+set local lock_timeout = '1s';
 insert into "dibs".jobs (run_at, rank, max_attempts, queue, type, row_key, payload)
 select greatest(statement_timestamp() + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), 9, %(max_attempts)s::smallint, 'things', 'things', t."id"::text,
   jsonb_build_object('table', 'things', 'key', json_build_array(t."id"::text))

@@ -179,6 +179,7 @@ free as materialized (
 select d.job from d cross join "Shop"."OrderItem" t where t."order" = any (array[(d.key::jsonb ->> 0)::bigint]) and t."line%%" = any (array[(d.key::jsonb ->> 1)::text]) and d.job <> all (array(select job from free));
 
 -- waiting
+set local lock_timeout = '1s';
 select 1 from "Shop"."OrderItem" t where "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit 1;
@@ -191,6 +192,7 @@ select (select count(*) from (select from "Shop"."OrderItem" t where "State" = '
   (select count(*) from (select from "Shop"."OrderItem" t where "State" = 'started' limit %(most)s::int) x);
 
 -- mend
+set local lock_timeout = '1s';
 update "Shop"."OrderItem" t set "State" = 'again'
 from (
   select j.id, j.payload from "Shop"."OrderItem" t join "dibs".jobs j on j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
@@ -200,6 +202,7 @@ where t."order" = any (array[(j.payload -> 'key' ->> 0)::bigint]) and t."line%%"
 returning j.id;
 
 -- notice
+set local lock_timeout = '1s';
 insert into "dibs".jobs (run_at, rank, max_attempts, queue, type, row_key, payload)
 select greatest(coalesce(t."began"::timestamptz, statement_timestamp()) + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), 9, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text,
   jsonb_build_object('table', 'Shop.OrderItem', 'key', json_build_array(t."order"::text, (t."line%%"::text collate "C")))
