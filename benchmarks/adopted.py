@@ -30,6 +30,7 @@ COUNT = (20, 12)
 RATE, SLOPE, FELT = Bound(0.6), Bound(0.85), Bound(0.9)
 ROWS = (200_000, 20_000)
 TENTHS, PARTS = 10, 5
+BESIDE = {"native": "beside a queue at work", "idle": "beside an idle database"}
 UPDATES = (3.0, 1.0)  # seconds of the application's own updates in a slice
 TABLE = """
 create table stickers (
@@ -138,8 +139,12 @@ def measure(bench: Bench) -> Iterator[Figure]:
         ratios = tuple(_slope(bench) for _ in range(bench.rounds))
         yield Figure("slope under a held snapshot: last tenth beside the first", ratios, SLOPE)
     if bench.wants("the application's own updates"):
-        ratios = tuple(_felt(bench) for _ in range(bench.rounds))
-        yield Figure("the application's own updates of other rows, beside a queue at work", ratios, FELT)
+        felt = [_felt(bench) for _ in range(bench.rounds)]
+        ours = rate(median(each.rows for each in felt))
+        for name, bound in (("native", FELT), ("idle", None)):
+            ratios = tuple(each.rows / getattr(each, name) for each in felt)
+            floor = rate(median(getattr(each, name) for each in felt))
+            yield Figure(f"the application's own updates of other rows, {BESIDE[name]}", ratios, bound, "", ours, floor)
 
 
 def _beside_native(bench: Bench, batch: int) -> dict[str, Laps]:
@@ -155,12 +160,13 @@ def _slope(bench: Bench) -> float:
     bench.say("adopted: slope")
     slices = TENTHS * PARTS
     plan = Plan(1, slices, bench.size(*ROWS) // slices)
-    with bench.database() as held, bench.database() as free, held_snapshot(held):
+    with bench.database() as held, bench.database() as free:
         for url in (held, free):
-            prepare(url, plan.needed)
+            prepare(url, plan.needed)  # before the snapshot: an index is not made beside it
         checkpoint(held)
         contestants: Sequence[Contestant] = [Rows("held", held, 200), Rows("free", free, 200)]
-        laps = race(contestants, plan)
+        with held_snapshot(held):
+            laps = race(contestants, plan)
     tenths = [_tenth(laps, n) for n in range(TENTHS)]
     bench.say("adopted: held / free by tenths: " + " ".join(f"{each:.2f}" for each in tenths))
     return tenths[-1] / tenths[0]
@@ -171,8 +177,17 @@ def _tenth(laps: dict[str, Laps], number: int) -> float:
     return sum(laps["free"].seconds[part]) / sum(laps["held"].seconds[part])
 
 
-def _felt(bench: Bench) -> float:
-    """Updates a second while rows are worked on, beside updates a second while as many native jobs are, in turns."""
+@dataclass(frozen=True, slots=True)
+class Felt:
+    """Updates a second: while rows are worked on, while as many native jobs are, and while nobody works."""
+
+    rows: float
+    native: float
+    idle: float
+
+
+def _felt(bench: Bench) -> Felt:
+    """In turns, so that what else happens on the machine happens to all three."""
     bench.say("adopted: the application's own updates")
     seconds, rounds = UPDATES[bench.quick], 6
     with bench.database() as rows, bench.database() as native:
@@ -186,14 +201,14 @@ def _felt(bench: Bench) -> float:
                 connection.execute(
                     "insert into stickers (status, note) select 'completed', 'y' from generate_series(1, 10000)"
                 )
-        ratios = []
+        found = []
         for _ in range(rounds):
             with _at_work(Rows("rows", rows, 10)):
                 beside_rows = _updates(rows, seconds)
             with _at_work(Dibs("native", native, 10)):
                 beside_native = _updates(native, seconds)
-            ratios.append(beside_rows / beside_native)
-    return median(ratios)
+            found.append(Felt(beside_rows, beside_native, _updates(rows, seconds)))
+    return Felt(*(median(getattr(each, name) for each in found) for name in ("rows", "native", "idle")))
 
 
 @contextmanager

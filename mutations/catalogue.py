@@ -662,6 +662,7 @@ RULES = [
 ]
 
 ROWS, PROCESSING = "tests/adopted/test_rows.py", "tests/adopted/test_processing.py"
+OWNERS, TROUBLE = "tests/adopted/test_owners.py", "tests/adopted/test_trouble.py"
 
 ADOPTED = [
     rule(
@@ -675,7 +676,7 @@ ADOPTED = [
     rule(
         "a late owner writes into an adopted row",
         "adopted/sqlite.py",
-        "and j.token = temp.dibs_written.token and j.held = 1",
+        "and dibs_j.token = temp.dibs_written.token and dibs_j.held = 1",
         "",
         ROWS,
         engine="sqlite",
@@ -691,16 +692,16 @@ ADOPTED = [
     rule(
         "a settle writes over what the application has put into a row",
         "adopted/sqlite.py",
-        "where {self.key_in('temp.dibs_written')} and {self.status} = {self.word(JobState.RUNNING)}",
-        "where {self.key_in('temp.dibs_written')}",
+        "where {self.table}.{self.status} = {self.word(JobState.RUNNING)} and dibs_w.row_key",
+        "where dibs_w.row_key",
         ROWS,
         engine="sqlite",
     ),
     rule(
         "a row whose retry is not due is taken as a new one",
         "adopted/sqlite.py",
-        " and (j.held = 1 or j.attempts > 0 or j.rank % 10 <> {WATCHING} and j.run_at > (select now from {self.own}clock)))",
-        " and j.held = 1)",
+        '            f" and not {WATCHES})"\n',
+        '            f" and dibs_j.held = 1)"\n',
         ROWS,
         engine="sqlite",
     ),
@@ -715,8 +716,8 @@ ADOPTED = [
     rule(
         "a row that was taken over is still only watched",
         "adopted/sqlite.py",
-        "and j.attempts = 1 and j.finishing = 0 and j.crashes = 0 and",
-        "and j.attempts = 1 and",
+        "and dibs_j.attempts = 1 and dibs_j.finishing = 0 and dibs_j.crashes = 0 and",
+        "and dibs_j.attempts = 1 and",
         ROWS,
         engine="sqlite",
     ),
@@ -749,6 +750,76 @@ ADOPTED = [
         "        return taken_of(job).key\n",
         "        return None\n",
         PROCESSING,
+    ),
+    rule(
+        "a row that was put back under our hands has its output twice",
+        "worker/transaction.py",
+        "if turn.lost or turn.before or turn.unwritten:",
+        "if turn.lost or turn.before:",
+        OWNERS,
+    ),
+    rule(
+        "a table has two names, and its rows two owners",
+        "adopted/inspect.py",
+        "    named(adoption, table)\n",
+        "",
+        OWNERS,
+    ),
+    rule(
+        "a row that was handed back is taken in two ways, which wait for each other",
+        "adopted/postgres.py",
+        "(not j.held and j.claimed_at is null and j.rank %% 10 = {WATCHING})",
+        "(not j.held and j.attempts = 0)",
+        OWNERS,
+    ),
+    rule(
+        "a settle is written into a row that is not of its job",
+        "adopted/postgres.py",
+        ' = {self.row_key("t")}\n  returning d.job',
+        " is not null\n  returning d.job",
+        OWNERS,
+    ),
+    rule(
+        "rows wait until a busy queue is empty",
+        "worker/buffer.py",
+        "        if limit <= 0 and self.waiting:\n",
+        "        if False:\n",
+        TROUBLE,
+    ),
+    rule(
+        "a row that cannot be claimed stops its table",
+        "worker/rows.py",
+        "                self.avoided[key] = now + AVOIDED\n",
+        "",
+        TROUBLE,
+    ),
+    rule(
+        "a row that cannot be written is run for ever",
+        "worker/rows.py",
+        "change=failed.change._replace(hook_error=UNWRITTEN)",
+        "change=failed.change",
+        TROUBLE,
+    ),
+    rule(
+        "a row that is no longer meant loses its hook",
+        "adopted/postgres.py",
+        'and (r.finishing > 0 or {self.meant("t")})',
+        'and {self.meant("t")}',
+        TROUBLE,
+    ),
+    rule(
+        "a job that only looks like a row is run",
+        "worker/drain.py",
+        "if task is None or task.takes_rows != bool(feed.source):",
+        "if task is None:",
+        OWNERS,
+    ),
+    rule(
+        "a key is another one in another time zone",
+        "adopted/postgres_words.py",
+        "({moment}) || '+00' else",
+        "{value}::text else",
+        OWNERS,
     ),
     postgres(
         "jobs of adopted rows are taken by those who do not know the table",

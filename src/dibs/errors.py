@@ -33,6 +33,7 @@ DibsError
     ├── DatabaseLocked          somebody else holds the write lock
     ├── TransactionTooLong      a task held SQLite's only write lock too long; rolled back
     ├── Conflict                the database refused for now; nothing was written; may be repeated
+    │   └── Locked              somebody else holds a lock on a row or a table
     ├── ConnectionLost          the answer did not come
     ├── DeadlineExceeded        still not possible after the time allowed
     ├── OutcomeUnknown          the commit was sent and not answered
@@ -261,6 +262,10 @@ class TransactionTooLong(DatabaseError):
 
 class Conflict(DatabaseError):
     """The database refused for now, nothing was written, and it may be repeated."""
+
+
+class Locked(Conflict):
+    """Somebody else holds a lock on a row or a table for longer than is waited for."""
 
 
 class ConnectionLost(DatabaseError):

@@ -55,6 +55,8 @@ Answer: TypeAlias = Done | Waiting | Rejected
 class ProviderTask(Declared):
     """A class with `submit`, and how to learn what became of what it submitted."""
 
+    submits = True
+
     def __init__(
         self,
         kind: type,
@@ -91,11 +93,6 @@ class ProviderTask(Declared):
         self.give_up_after = checked_number("give_up_after", give_up_after, 0.01, MAX_DELAY, whole=False)
         self.after_crash = _checked_choice(kind, after_crash, reconciles=self.reconciles is not None)
         self.is_simple = False
-
-    @property
-    def submits(self) -> bool:
-        """Its jobs are handed to a provider."""
-        return True
 
     @property
     def finishes(self) -> bool:

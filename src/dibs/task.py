@@ -168,15 +168,13 @@ class Declared:
         """Where another process finds it: a module, and a name in that."""
         return self.function.__module__, self.function.__qualname__
 
+    takes_rows = False  # of an adopted table, and nothing else
+    submits = False  # its jobs are handed to a provider
+
     @property
     def finishes(self) -> bool:
         """A job that has failed for good is claimed once more, to be finished."""
         return self.on_failure is not None
-
-    @property
-    def submits(self) -> bool:
-        """Its jobs are handed to a provider."""
-        return False
 
     def row_key(self, job: Claimed) -> Sequence[Any] | None:
         """What names the row that a job stands for, if it stands for one."""

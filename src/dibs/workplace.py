@@ -163,9 +163,9 @@ class Workplace:
             find=self.sources,
         )
 
-    async def sources(self) -> list[Source]:
+    async def sources(self, within: float | None = None) -> list[Source]:
         """The adopted tables that have a function for their rows, as they are now."""
-        return [await each.asource(self.engine) for each in self.adopted.values() if each.processor is not None]
+        return [await each.aready(self.engine, within) for each in self.adopted.values() if each.processor is not None]
 
     def queues(self) -> list[QueueCounts]:
         """What each queue holds, adopted tables included; `dibs queues list` shows it.
@@ -238,7 +238,7 @@ class Workplace:
                 queues=None if queues is None else checked_queues(queues),
                 middleware=self._middleware,
                 public_url=self.settings.public_url or "",
-                sources=await self.sources(),
+                sources=await self.sources(deadline),
             )
             return await drain.run()
         finally:

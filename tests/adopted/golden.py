@@ -65,7 +65,7 @@ def texts() -> dict[str, str]:
     found = {}
     for name, (said, there) in tables("postgres").items():
         table = PostgresTable(said, there, '"dibs".')  # type: ignore[arg-type]  # an adoption
-        parts = [f"-- {each}\n{sql}" for each, (sql,) in table.statements().items()]
+        parts = [f"-- {each}\n" + ";\n".join(texts) for each, texts in table.statements().items()]
         parts += [f"-- plan\n{each.sql}" for each in Plan(said, there, "postgres").improvements()]  # type: ignore[arg-type]  # likewise
         parts += [f"-- wake\n{sql}" for sql in wakes(table)]
         if table.adoption.started_at:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from dibs.adopted.compile import compiled
 from dibs.adopted.inspect import inspect
 from dibs.adopted.mapping import adoption
+from dibs.adopted.plan import Plan, tables
+from dibs.adopted.postgres import PostgresTable
+from dibs.adopted.postgres_extras import function_name, recovers, wakes
+from dibs.engines.dialect import Step
 from dibs.engines.engine import Engine
 from dibs.errors import InvalidOption
 from dibs.job import WorkerId
@@ -18,6 +23,7 @@ from dibs.lifecycle import SUCCESS
 from dibs.operations import adopted, workers
 from dibs.operations.adopted import RANKS, Room, taken_of
 from dibs.operations.claims import Settle, Want
+from dibs.payload import encode
 from tests.adopted.tables import Application
 from tests.engines import Engines
 
@@ -48,7 +54,7 @@ def place(request: pytest.FixtureRequest, engines: Engines) -> Iterator[Engine]:
 def test_200_hostile_names_through_every_statement(place: Engine) -> None:
     """Of a table, its columns, its words, its output: forty tables of five names each."""
     application = Application(place)
-    names = iter([*hostile(200, seed=1)])
+    names, values = iter([*hostile(200, seed=1)]), [*hostile(40, seed=2, longest=20)]
     place.run(workers.enlist(7, "worker-7", lease=15, beat=3))
     for number, table in enumerate(names):
         key, status, error, word = (next(names) for _ in range(4))
@@ -56,7 +62,7 @@ def test_200_hostile_names_through_every_statement(place: Engine) -> None:
         with application.connection() as raw:
             columns = f"{sane[key]} varchar(300) primary key not null, {sane[status]} text, {sane[error]} text"
             raw.execute(f"create table {sane[table]} ({columns})")
-            value = "".join(PIECES) + str(number)
+            value = values[number]
             insert = f"insert into {sane[table]} values "
             if place.name == "sqlite":
                 raw.execute(insert + "(?, ?, null)", [value, word])
@@ -82,13 +88,45 @@ def test_200_hostile_names_through_every_statement(place: Engine) -> None:
         assert taken.key == [value]
         assert taken.done, "it is its own output"
         assert place.run(adopted.mend(source)) == place.run(adopted.notice(source)) == 0
+        assert not place.run(adopted.turn(source, replace(room, place=taken.place, avoid=[value]))).claimed
+        assert place.run(adopted.held(source, [Settle(job.lease, SUCCESS, key=taken.key)])) == frozenset()
+        (glimpse,) = place.run(adopted.glimpse(source, [[value]]))
+        assert (glimpse.word, glimpse.job) == (f"{word}r", job.id)
         settle = Settle(job.lease, SUCCESS, attempt=1, key=taken.key)
         assert not place.run(adopted.turn(source, None, [settle])).lost
         look = place.run(adopted.look(source, [value]))
         assert look is not None
         assert look.word == f"{word}s"
+        assert place.run(adopted.ended(source)) == {encode([value]).decode(): job.id}
+        assert place.run(adopted.first(source, [])) is None
+        place.run(adopted.rehearse(source))
         place.run(adopted.trouble(source))
         assert place.run(adopted.explain(source))
+
+
+def test_200_hostile_names_through_what_is_added_to_a_table(place: Engine) -> None:
+    """Columns, indexes, triggers and the function for cron; then the application goes on as before."""
+    application = Application(place)
+    names = iter([*hostile(200, seed=3)])
+    for table in names:
+        key, status, started, word = (next(names) for _ in range(4))
+        words = {"PENDING": word, "RUNNING": f"{word}r", "SUCCESSFUL": f"{word}s", "FAILED": f"{word}f"}
+        said = adoption(table, key=key, status=status, started_at=started, states=words, output=(table, key))
+        with application.connection() as raw:
+            raw.execute(f"create table {_quoted(table)} ({_quoted(key)} varchar(99) primary key not null)")
+        for each in Plan(said, place.run(tables(said)), place.name, f"{word}s").improvements():
+            sql = each.sql if place.name == "sqlite" else each.sql.replace("%", "%%")
+            place.run_once(adopted.change([Step(sql)]))
+        assert not Plan(said, place.run(tables(said)), place.name).improvements()
+        if place.name == "sqlite":
+            continue
+        made = PostgresTable(said, place.run(inspect(said)), place.dialect.own)
+        with application.connection() as raw:
+            for sql in (*wakes(made), recovers(made, 300)):
+                raw.execute(sql)
+            raw.execute(f"insert into {_quoted(table)} values ('x')")
+            function = _quoted(function_name("recover", table))
+            assert raw.execute(f"select dibs.{function}()").fetchone() == (0,)
 
 
 def _quoted(name: str) -> str:

@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from dibs import Dibs, Job, JobState, current_job
 from dibs.adopted.source import Adopted
 from dibs.errors import ConfigError, DuplicateTask, InvalidOption, NotAdoptable, UniqueKeyHeld
+from dibs.operations import adopted as rows
 from dibs.operations import jobs, workers
 from dibs.operations.jobs import Filter
 from tests.adopted.schemas import WORDS
@@ -235,6 +237,7 @@ def test_a_crash_after_the_output_and_before_the_status_is_completed(app: Dibs, 
         report = app.drain()
     assert not ran
     assert report.failed == 0
+    assert app.engine.run(rows.trouble(source)).duplicates == []
 
 
 def test_what_others_left_behind_is_run(app: Dibs, application: Application) -> None:
@@ -321,13 +324,16 @@ async def test_a_change_of_the_file_wakes_a_worker(async_app: Dibs) -> None:
 async def test_a_row_that_runs_for_long_under_a_living_worker_is_not_run_twice(async_app: Dibs) -> None:
     app, application = async_app, Application(async_app.engine)
     application.execute(TABLE)
-    stickers = adopt(app, stuck_after=1)
+    application.execute(FILES)
+    stickers = adopt(app, output=("files", "sticker"))
+    stickers.adoption = replace(stickers.adoption, stuck_after=0.2)  # less than anybody may say
     began, go = list[int](), asyncio.Event()
 
     @stickers.process
     async def render(row: dict[str, Any]) -> None:
         began.append(row["id"])
         await go.wait()
+        application.execute("insert into files (sticker) values (1)")
 
     fill(application, 1)
     async with at_work(app) as one, app.running() as other:
@@ -336,10 +342,11 @@ async def test_a_row_that_runs_for_long_under_a_living_worker_is_not_run_twice(a
             for watch in (*one.watches, *other.watches):
                 watch.minded = 0.0
                 await watch.run_once(1e9)
-        await asyncio.sleep(2)  # twice its time, which is longer than ten looks
+            await asyncio.sleep(0.1)  # in all, ten times its time
         go.set()
         await until(lambda: statuses(application) == {"completed": 1})
     assert began == [1]
+    assert app.engine.run(rows.trouble(stickers.source(app.engine))).duplicates == []
 
 
 async def test_a_worker_told_to_stop_hands_rows_back(async_app: Dibs) -> None:

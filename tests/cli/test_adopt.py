@@ -89,6 +89,28 @@ def test_what_is_wrong_is_said(shell: Shell, name: str, application: Application
     assert application.execute(query) == [(1, 2)], "the query is there to be run"
 
 
+def test_a_condition_that_nobody_understands(shell: Shell, url: str, application: Application) -> None:
+    application.execute("alter table stickers add column status text")
+    name = shell.write(
+        f"""
+from dibs import Dibs
+app = Dibs({url!r})
+app.adopt("stickers", key="id", status="status", where="no such ((",
+    states=dict(PENDING="queued", RUNNING="started", SUCCESSFUL="completed", FAILED="failed"))
+"""
+    )
+    for group, command, code in (("adopt", "plan", 1), ("adopt", "check", 1), ("queues", "list", 0)):
+        result = shell.dibs(group, command, f"{name}:app")
+        assert (result.exit_code, "does not understand what is said of it" in result.output) == (code, True)
+        assert "no such ((" in result.output
+
+
+def test_a_table_with_rows_can_be_paused(shell: Shell, url: str, name: str, application: Application) -> None:
+    shell.dibs("adopt", "apply", name, "--existing", "queued", "--yes")
+    result = shell.dibs("queues", "pause", name, "stickers")
+    assert (result.exit_code, result.output.strip()) == (0, "paused stickers")
+
+
 def test_an_app_that_adopts_nothing_says_so(shell: Shell, url: str) -> None:
     name = shell.write(f"from dibs import Dibs\napp = Dibs({url!r})\n") + ":app"
     result = shell.dibs("adopt", "check", name)

@@ -38,7 +38,10 @@ def plan(table: Adopted, engine: Engine, existing: str | None = None) -> list[Im
     adoption = table.adoption
     numbers = all(isinstance(word, int) for word in adoption.words.values())
     word = int(existing) if existing is not None and numbers and existing.lstrip("-").isdigit() else existing
-    return Plan(adoption, engine.run(tables(adoption)), engine.name, word).improvements()
+    found = Plan(adoption, engine.run(tables(adoption)), engine.name, word).improvements()
+    if adoption.where and not any(each.sql.startswith("alter table") for each in found):
+        table.understood(engine)  # nothing that is made for a condition which nobody understands
+    return found
 
 
 def apply(improvement: Improvement, engine: Engine) -> None:
@@ -51,7 +54,7 @@ def check(table: Adopted, engine: Engine) -> Checked:
     """Look at everything."""
     try:
         findings = [Finding(f"it lacks this: {each.why}", each.sql + ";") for each in plan(table, engine)]
-        source = table.source(engine)
+        source = table.understood(engine)
     except NotAdoptable as error:
         return Checked(table.name, [Finding(str(error))])
     trouble = engine.run(adopted.trouble(source))
@@ -80,6 +83,11 @@ def _is_slow(line: str) -> bool:
 
     >>> _is_slow("  ->  Seq Scan on stickers t"), _is_slow("SCAN stickers USING INDEX stickers_dibs_waiting")
     (True, False)
+    >>> _is_slow("  ->  Sort  (cost=8.4..9.3)"), _is_slow("        Sort Key: t.id")  # a Merge Append has one too
+    (True, False)
     """
-    words = ("Seq Scan", "Sort", "USE TEMP B-TREE")
-    return any(word in line for word in words) or (line.startswith("SCAN ") and "USING" not in line)
+    words = ("Seq Scan", "Sort ", "USE TEMP B-TREE")
+    node = line.strip().removeprefix("->").strip().removeprefix("Incremental ")
+    return any(node.startswith(word) and not node.startswith("Sort Key") for word in words) or (
+        line.startswith("SCAN ") and "USING" not in line
+    )

@@ -11,6 +11,7 @@ from dibs.errors import NotAdoptable
 from dibs.operations.catalogue import TABLES, Column, Table, describe
 from dibs.operations.operation import Conversation, operation
 
+LOOSE = ("real", "double precision", "interval", "money", "xml", "an array", "a range", "a composite")
 KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index"}
 
 
@@ -26,6 +27,7 @@ class Found:
 def inspect(adoption: Adoption) -> Conversation[Found]:
     """Look, and compare."""
     table = usable(adoption.table, (yield from describe(adoption.table)))
+    named(adoption, table)
     _check(adoption, table)
     if adoption.output is None:
         return Found(table, None)
@@ -49,6 +51,15 @@ def usable(parts: Sequence[str], table: Table | None) -> Table:
     return table
 
 
+def named(adoption: Adoption, table: Table) -> None:
+    """A table has one name: it stands for the table wherever a row's owner is written down."""
+    if adoption.name != table.title:
+        raise NotAdoptable(
+            adoption.name,
+            f"it is called differently, and under two names its rows would have two owners: say {table.title!r}",
+        )
+
+
 def _check(adoption: Adoption, table: Table) -> None:
     _has(table, adoption.columns)
     if not any(unique <= frozenset(adoption.key) for unique in table.unique):
@@ -60,6 +71,10 @@ def _check(adoption: Adoption, table: Table) -> None:
         raise NotAdoptable(adoption.name, f"its key may be null: {', '.join(nullable)}. Make it not null")
     if blobs := [name for name in adoption.key if table.columns[name].type.upper() == "BLOB"]:
         raise NotAdoptable(adoption.name, f"its key {', '.join(blobs)} is a blob, which cannot be written as text")
+    for name in adoption.key:
+        if (kind := table.columns[name].plain) in LOOSE:
+            said = f"its key {name} is {kind}, whose text hangs on settings of the session: it cannot name a row"
+            raise NotAdoptable(adoption.name, said)
     _check_words(adoption, table.columns[adoption.status])
 
 
@@ -74,7 +89,7 @@ def _check_words(adoption: Adoption, status: Column) -> None:
     if isinstance(number, int) != status.is_number:
         said, kind = ("numbers", status.type) if isinstance(number, int) else ("texts", status.type)
         raise NotAdoptable(adoption.name, f"the words are {said}, and the column {status.name} is of the type {kind}")
-    limit = length_limit(status.type)
+    limit = length_limit(status.plain)
     if limit and (long := [str(word) for word in words.values() if len(str(word)) > limit]):
         raise NotAdoptable(
             adoption.name, f"{status.name} is a {status.type}, too short for {', '.join(dict.fromkeys(long))}"

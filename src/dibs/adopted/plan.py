@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from dibs.adopted import postgres, sqlite
-from dibs.adopted.inspect import Found, usable
+from dibs.adopted import postgres_words, sqlite_words
+from dibs.adopted.inspect import Found, named, usable
 from dibs.adopted.mapping import Adoption, Word
 from dibs.errors import NotAdoptable
 from dibs.job import JobState
@@ -30,6 +31,7 @@ class Improvement:
 def tables(adoption: Adoption) -> Conversation[Found]:
     """Both tables as they are, whatever they lack."""
     table = usable(adoption.table, (yield from describe(adoption.table)))
+    named(adoption, table)
     if adoption.output is None:
         return Found(table, None)
     return Found(table, usable(adoption.output.table, (yield from describe(adoption.output.table))))
@@ -41,8 +43,8 @@ class Plan:
     def __init__(self, adoption: Adoption, found: Found, engine: str, existing: Word | None = None) -> None:
         self.adoption, self.found, self.existing = adoption, found, existing
         self.is_sqlite = engine == "sqlite"
-        self.quoted: Callable[[str], str] = sqlite.quoted
-        self.literal: Callable[[Word], str] = sqlite.literal if self.is_sqlite else _literal
+        self.quoted: Callable[[str], str] = sqlite_words.quoted
+        self.literal: Callable[[Word], str] = sqlite_words.literal if self.is_sqlite else _literal
 
     def improvements(self) -> list[Improvement]:
         """What it lacks."""
@@ -121,12 +123,14 @@ class Plan:
 
     def _has(self, table: Table, columns: Sequence[str], state: JobState) -> bool:
         """An index on these columns for the rows in this state, or for all, and a name of ours."""
-        words = {f"= {each}" for each in (self.literal(self.adoption.words[state]), f"({self.adoption.words[state]})")}
+        word = self.adoption.words[state]
+        said = "|".join(re.escape(f"= {each}") for each in (self.literal(word), f"({word})"))
+        says = re.compile(f"({said})(?![\\w'])")
         return any(
             list(index.columns[: len(columns)]) == list(columns)
             and index.valid
             and index.where is not None
-            and (index.name == index_name(table.name, OF[state]) or any(word in index.where for word in words))
+            and (index.name == index_name(table.name, OF[state]) or says.search(index.where))
             for index in table.indexes
         )
 
@@ -150,7 +154,7 @@ class Plan:
 
 
 def _literal(word: Word) -> str:
-    return postgres.literal(word).replace("%%", "%")
+    return postgres_words.literal(word).replace("%%", "%")
 
 
 def index_name(table: str, use: str) -> str:

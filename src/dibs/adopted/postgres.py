@@ -7,34 +7,22 @@ from that is written into the rows; then new rows are picked, given a job each (
 from __future__ import annotations
 
 from dibs.adopted.inspect import Found, length_limit
-from dibs.adopted.mapping import Adoption, Word
+from dibs.adopted.mapping import Adoption
+from dibs.adopted.postgres_words import as_text, escaped, literal, quoted
 from dibs.job import JobState
 from dibs.lifecycle import CANCELLING
-from dibs.operations.adopted import ASKED, WATCHING
-from dibs.operations.catalogue import Column
+from dibs.operations.adopted import ASKED, KEPT, NEWEST, UNWRITTEN, WATCHING
 
 FINAL = "(3, 4, 5)"
-
-
-def quoted(name: str) -> str:
-    """An identifier; psycopg reads a % twice.
-
-    >>> quoted('a"b%')
-    '"a""b%%"'
-    """
-    return '"' + name.replace('"', '""').replace("%", "%%") + '"'
-
-
-def literal(word: Word) -> str:
-    """A constant, whatever the server thinks of backslashes.
-
-    >>> literal("it's"), literal(7), literal("back\\\\slash")
-    ("'it''s'", '7', "E'back\\\\\\\\slash'")
-    """
-    if isinstance(word, int):
-        return str(word)
-    text = word.replace("'", "''").replace("%", "%%")
-    return "E'" + text.replace("\\", "\\\\") + "'" if "\\" in text else f"'{text}'"
+IMPATIENT = "set local lock_timeout = '1s'"  # who has locked the whole table is not waited for in silence
+PLANNED = (  # what the lane of a worker is told, which claims
+    "enable_seqscan = off",
+    "enable_bitmapscan = off",
+    "enable_hashjoin = off",
+    "enable_mergejoin = off",
+)
+CLAIM = """%(worker)s::bigint, %(claim)s::int, %(again)s::int, %(suspects)s::int, '{}'::text[],
+    %(ranges_queue)s::text[], %(ranges_rank)s::smallint[], %(ranges_at)s::timestamptz[], %(ranges_id)s::bigint[]"""
 
 
 class PostgresTable:
@@ -47,19 +35,27 @@ class PostgresTable:
         self.name = literal(adoption.name)
         self.status = quoted(adoption.status)
         self.key = [quoted(name) for name in adoption.key]
-        self.types = [_type(self.columns[name]) for name in adoption.key]
+        self.types = [escaped(self.columns[name].plain) for name in adoption.key]
+        self.watches = (
+            f"(not j.held and j.claimed_at is null and j.rank %% 10 = {WATCHING})"  # a job that was never claimed
+        )
 
     def statements(self) -> dict[str, list[str]]:
         """All of them, by name; each is one text here."""
         return {
             "turn": [self._turn(self._waiting())],
             "turn_after": [self._turn(self._waiting_after())],
-            "waiting": [self._any_waiting()],
-            "count": [self._count()],
-            "mend": [self.mend()],
-            "notice": [self._notice()],
+            "due": [self._due()],
+            "first": [self._first()],
+            "held": [self._held()],
+            "waiting": [IMPATIENT, self._any_waiting()],
+            "count": [IMPATIENT, self._count()],
+            "mend": [IMPATIENT, self.mend()],
+            "notice": [IMPATIENT, self._notice()],
             "look": [self._look()],
-            "explain": [f"explain {self._explained()}"],
+            "glimpse": [self._glimpse()],
+            "ended": [self._ended()],
+            "explain": [*[f"set local {each}" for each in PLANNED], f"explain {self._explained()}"],
             "unknown": [self._unknown()],
             "stuck": [self._stuck()],
             **({} if self.adoption.output is None else {"duplicates": [self.duplicates()]}),
@@ -71,16 +67,23 @@ class PostgresTable:
         """The constant for a state, of the status column's own type."""
         column = self.columns[self.adoption.status]
         constant = literal(self.adoption.words[state])
-        return f"{constant}::{_type(column)}" if column.labels else constant
+        return f"{constant}::{escaped(column.plain)}" if column.labels else constant
 
     def row_key(self, alias: str) -> str:
         """The key as a text: what names the row in our tables."""
-        parts = [f"{alias}.{name}::text" for name in self.key]
-        return parts[0] if len(parts) == 1 else f"json_build_array({', '.join(parts)})::text"
+        return self._one_text(self._texts([f"{alias}.{name}" for name in self.key]))
 
     def key_json(self, alias: str) -> str:
         """The key as a list of texts."""
-        return f"json_build_array({', '.join(f'{alias}.{name}::text' for name in self.key)})"
+        return f"json_build_array({', '.join(self._texts([f'{alias}.{name}' for name in self.key]))})"
+
+    def _one_text(self, parts: list[str]) -> str:
+        return parts[0] if len(parts) == 1 else f"json_build_array({', '.join(parts)})::text"
+
+    def _texts(self, parts: list[str]) -> list[str]:
+        """The parts of a key as texts that are the same in every session."""
+        kinds = [self.columns[name].plain for name in self.adoption.key]
+        return [as_text(part, kind) for part, kind in zip(parts, kinds, strict=True)]
 
     def same_row(self, alias: str, other: list[str]) -> str:
         """Found by the key. `= any (array[...])`: the planner is not to read the table for it."""
@@ -119,7 +122,7 @@ class PostgresTable:
         """The time, as a column keeps it: a time with or without a zone, or seconds since 1970."""
         column = self.columns[name]
         return (
-            f"extract(epoch from statement_timestamp())::{_type(column)}"
+            f"extract(epoch from statement_timestamp())::{escaped(column.type)}"
             if column.is_number
             else "statement_timestamp()"
         )
@@ -145,15 +148,15 @@ class PostgresTable:
         if name := kept.get("finished_at"):
             sets.append(f"{quoted(name)} = case when d.state in {FINAL} then {self.now(name)} end")
         if name := kept.get("error"):
-            sets.append(
-                f"{quoted(name)} = case when d.state <> 3 then coalesce({self._short(name, 'd.error')}, t.{quoted(name)}) end"
-            )
+            last = f"(select j.failures -> -1 ->> 'error' from {self.own}jobs j where j.id = d.job)"  # of a crash
+            error = f"coalesce({self._short(name, 'd.error')}, case when d.state = 4 then {self._short(name, last)} end, t.{quoted(name)})"
+            sets.append(f"{quoted(name)} = case when d.state <> 3 then {error} end")
         if name := kept.get("attempts"):
             sets.append(f"{quoted(name)} = d.attempts")
         return ", ".join(sets)
 
     def _short(self, name: str, text: str) -> str:
-        limit = length_limit(self.columns[name].type)
+        limit = length_limit(self.columns[name].plain)
         return f"left({text}::text, {limit})" if limit else f"{text}::text"
 
     @property
@@ -161,7 +164,7 @@ class PostgresTable:
         """In which rows are taken: name, type, direction."""
         chosen = [(name, "asc") for name in dict.fromkeys((*self.adoption.order_by, *self.adoption.key))]
         first = [(self.adoption.priority, "desc")] if self.adoption.priority else []
-        return [(quoted(name), _type(self.columns[name]), way) for name, way in [*first, *chosen]]
+        return [(quoted(name), escaped(self.columns[name].type), way) for name, way in [*first, *chosen]]
 
     def order_by(self) -> str:
         """The same, as SQL."""
@@ -170,11 +173,12 @@ class PostgresTable:
     # Statements
 
     def _free(self) -> str:
-        """A row that waits: nobody has it, and no retry of it waits to become due."""
+        """A row that waits and has no job: who has one is claimed with it. (If both ways were open, one would lock the job
+        first and the other the row, and they would wait for each other.)"""
         return (
             f"{self.status} = {self.word(JobState.PENDING)} and {self.condition('t')}\n"
             f"      and (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key('t')}"
-            f" and (j.held or j.attempts > 0 or j.rank %% 10 <> {WATCHING} and j.run_at > statement_timestamp()) limit 1) is null"
+            f" and not {self.watches} limit 1) is null"
         )
 
     def _waiting(self) -> str:
@@ -189,32 +193,29 @@ class PostgresTable:
         rest = f"({', '.join(names[1:])}) > ({', '.join(places[1:])})"
         same = self._pick(f"{names[0]} = {places[0]} and {rest}\n      and {self._free()}")
         lower = self._pick(f"{names[0]} < {places[0]}\n      and {self._free()}")
-        keys = ", ".join(f"k{n}" for n in range(len(self.key)))
+        keys = ", ".join([*[f"k{n}" for n in range(len(self.key))], "job"])
         both = f"select {keys} from ({same}) same\n    union all select {keys} from ({lower}) lower"
         return f"select {keys} from ({both}) x limit (select n from room)"
 
-    def _pick(self, where: str) -> str:
+    def _pick(self, where: str, *, avoid: bool = True) -> str:
         keys = ", ".join(f"t.{name} as k{n}" for n, name in enumerate(self.key))
+        watching = f"(select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key('t')})"
         return (
-            f"select {keys} from {self.table} t\n    where {where}\n"
-            f"    order by {self.order_by()} limit (select n from room) for update skip locked"
+            f"select {keys}, {watching} as job from {self.table} t\n    where {where}\n"
+            + (f"      and {self.row_key('t')} <> all (%(avoid)s::text[])\n" if avoid else "")
+            + f"    order by {self.order_by()} limit (select n from room) for update skip locked"
         )
 
     def _turn(self, picks: str) -> str:
         keys = [f"p.k{n}" for n in range(len(self.key))]
-        picked_key = (
-            f"{keys[0]}::text"
-            if len(keys) == 1
-            else f"json_build_array({', '.join(f'{key}::text' for key in keys)})::text"
-        )
-        texts = ", ".join(f"{key}::text" for key in keys)
+        texts = self._texts(keys)
+        picked_key = self._one_text(texts)
         written = self.same_row("t", [f"d.key::jsonb ->> {n}" for n in range(len(self.key))])
         place = ", ".join(f"t.{name}::text" for name, _, _ in self.order)
         stuck = self.still_fresh("t")
         return f"""with turn as materialized (
   select * from {self.own}turn_1(
-    %(worker)s::bigint, %(claim)s::int, %(again)s::int, %(suspects)s::int, '{{}}'::text[],
-    %(ranges_queue)s::text[], %(ranges_rank)s::smallint[], %(ranges_at)s::timestamptz[], %(ranges_id)s::bigint[],
+    {CLAIM},
     %(done_id)s::bigint[], %(done_token)s::bigint[], %(done_state)s::smallint[], %(done_days)s::int[],
     %(done_result)s, %(done_failure)s, %(done_hook_error)s::text[],
     %(back_id)s::bigint[], %(back_token)s::bigint[], %(back_way)s::smallint[], %(back_delay)s::float8[], %(back_failure)s,
@@ -227,6 +228,7 @@ written as (
     %(written_attempts)s::smallint[]) d(job, key, state, error, attempts)
   where {written} and {self.says("t", JobState.RUNNING)}
     and d.job <> all ((select ids from refused)::bigint[])
+    and (select j.row_key from {self.own}jobs j where j.id = d.job and j.type = {self.name}) = {self.row_key("t")}
   returning d.job),
 resumed as (
   update {self.table} t set {self.marks("r.attempts")}
@@ -236,7 +238,7 @@ resumed as (
       or r.rank %% 10 = {ASKED} and r.attempts = 1 and t.{self.status} in ({self.word(JobState.FAILED)}, {self.word(JobState.CANCELLED)}))
     and (r.finishing = 0 or r.finishing >= {CANCELLING} or t.{self.status} = {self.word(JobState.RUNNING)})
     and not (r.rank %% 10 = {WATCHING} and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t.{self.status} = {self.word(JobState.RUNNING)} and {stuck})
-    and {self.meant("t")}
+    and (r.finishing > 0 or {self.meant("t")})
   returning r.id as job, json_build_object(
     'row', row_to_json(t), 'key', {self.key_json("t")}, 'done', {self.has_output("t")})::text as payload),
 room as materialized (
@@ -247,23 +249,26 @@ picked as materialized (
     {picks}),
 alive as materialized (
   select id from {self.own}workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
+watched as materialized (
+  select j.id from {self.own}jobs j where j.id = any (array(select job from picked where job is not null)) for no key update skip locked),
 leased as (
   insert into {self.own}jobs as j (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
   select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('{self.own}token') << 20 | floor(random() * 1048576)::bigint,
     1, %(max_attempts)s::smallint, {self.name}, {self.name}, {picked_key},
-    jsonb_build_object('table', {self.name}, 'key', jsonb_build_array({texts})), statement_timestamp()
-  from picked p where exists (select from alive)
+    jsonb_build_object('table', {self.name}, 'key', jsonb_build_array({", ".join(texts)})), statement_timestamp()
+  from picked p where exists (select from alive) and (p.job is null or p.job = any (array(select id from watched)))
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
     claimed_at = excluded.claimed_at, run_at = excluded.run_at
-    where not j.held and j.attempts = 0 and (j.rank %% 10 = {WATCHING} or j.run_at <= statement_timestamp())
+    where {self.watches}
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
   update {self.table} t set {self.marks("1")}
   from leased l where {self.same_row("t", self.from_payload("l.key"))} and {self.says("t", JobState.PENDING)}
   returning l.*, json_build_object('row', row_to_json(t), 'key', {self.key_json("t")}, 'done', {self.has_output("t")},
     'place', json_build_array({place}))::text as payload)
-select id, token, type, queue, payload, attempts, max_attempts, rank, run_at, crashes, finishing, clock, paused, unsettled
+select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing,
+  clock, paused, unsettled
 from turn where token is null
 union all
 select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing,
@@ -274,6 +279,22 @@ select id, token, {self.name}, {self.name}, payload, attempts, max_attempts, ran
 union all
 select id, token, {self.name}, {self.name}, key::text, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from leased
 where (select count(*) from taken) < (select count(*) from leased) and id <> all (array(select id from taken))"""
+
+    def _due(self) -> str:
+        return f"select * from {self.own}turn_1(\n    {CLAIM}, _rows => true)"
+
+    def _first(self) -> str:
+        keys = self._one_text(self._texts([f"p.k{n}" for n in range(len(self.key))]))
+        return f"with room as materialized (select 1 as n)\nselect {keys} from (\n    {self._waiting()}) p"
+
+    def _held(self) -> str:
+        """Rows that are there and locked by somebody else."""
+        row = self.same_row("t", [f"d.key::jsonb ->> {n}" for n in range(len(self.key))])
+        return f"""with d as materialized (
+  select * from unnest(%(written_job)s::bigint[], %(written_key)s::text[]) d(job, key)),
+free as materialized (
+  select d.job from d cross join {self.table} t where {row} for no key update of t skip locked)
+select d.job from d cross join {self.table} t where {row} and d.job <> all (array(select job from free))"""
 
     def still_fresh(self, alias: str) -> str:
         """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""
@@ -299,9 +320,9 @@ where (select count(*) from taken) < (select count(*) from leased) and id <> all
         keys = self.from_payload("j.payload")
         return f"""update {self.table} t set {self.status} = {self.word(JobState.RETRY)}
 from (
-  select j.id, j.payload from {self.own}jobs j
-  where j.type = {self.name} and j.row_key is not null and not j.held and j.state = 1 and j.finishing = 0 and j.attempts > 0
-  for update skip locked) j
+  select j.id, j.payload from {self.table} t join {self.own}jobs j on j.type = {self.name} and j.row_key = {self.row_key("t")}
+  where t.{self.status} = {self.word(JobState.RUNNING)} and not j.held and j.state = 1 and j.finishing = 0 and j.attempts > 0
+  for update of j skip locked) j
 where {self.same_row("t", keys)} and {self.says("t", JobState.RUNNING)}
 returning j.id"""
 
@@ -320,6 +341,7 @@ select greatest({due} + make_interval(secs => %(stuck_after)s::float8), statemen
 from {self.table} t
 where {self.status} in ({", ".join(self.word(state) for state in self.adoption.left_behind)}) and {self.condition("t")}
   and (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key("t")} limit 1) is null
+  and not exists (select from {self.own}dead j where j.type = {self.name} and j.row_key = {self.row_key("t")} and j.hook_error = {literal(UNWRITTEN)})
 limit %(most)s::int
 on conflict (type, row_key) where row_key is not null do nothing
 returning id"""
@@ -331,11 +353,26 @@ returning id"""
   (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key("t")})
 from {self.table} t where {self.same_row("t", values)}"""
 
+    def _glimpse(self) -> str:
+        """Many rows by their keys, for those who watch them. A job that only watches is none."""
+        values = [f"d.key ->> {n}" for n in range(len(self.key))]
+        kept = [f"t.{quoted(name)}::text" if (name := self.adoption.kept.get(use)) else "null" for use in KEPT]
+        return f"""select d.n - 1, t.{self.status}::text, {", ".join(kept)},
+  (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key("t")} and not {self.watches}), {self.key_json("t")}::text
+from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross join {self.table} t where {self.same_row("t", values)}"""
+
+    def _ended(self) -> str:
+        newest = f"greatest((select max(id) from {self.own}history), (select max(id) from {self.own}dead))"
+        parts = [
+            f"select j.id, (j.payload -> 'key')::text from {self.own}{ended} j\nwhere j.id > {newest} - {NEWEST} and j.type = {self.name}"
+            for ended in ("history", "dead")
+        ]
+        return "\nunion all\n".join(parts)
+
     # What a check asks
 
     def _explained(self) -> str:
-        keys = ", ".join(f"t.{name}" for name in self.key)
-        return f"select {keys} from {self.table} t where {self._free()} order by {self.order_by()} limit 5"
+        return f"with room as materialized (select 5 as n)\n{self._pick(self._free(), avoid=False)}"
 
     def _unknown(self) -> str:
         words = ", ".join(dict.fromkeys(self.word(state) for state in self.adoption.words))
@@ -361,8 +398,3 @@ from {self.table} t where {self.same_row("t", values)}"""
         names = ", ".join(quoted(name) for name in output.columns)
         place = f"{quoted(table.schema)}.{quoted(table.name)}"
         return f"select {names}, count(*) from {place} group by {names} having count(*) > 1 order by count(*) desc limit 1000"
-
-
-def _type(column: Column) -> str:
-    """As the catalogue writes it; it may have quotes and per cent signs of its own."""
-    return column.type.replace("%", "%%")

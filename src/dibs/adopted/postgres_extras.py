@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dibs.adopted.postgres import PostgresTable, quoted
+from hashlib import sha256
+
+from dibs.adopted.postgres import PostgresTable
+from dibs.adopted.postgres_words import literal, quoted
 from dibs.errors import NotAdoptable
 from dibs.job import JobState
+
+LONGEST_NAME = 63
 
 
 def wakes(table: PostgresTable) -> list[str]:
     """Tell workers at once of rows that come to wait, once for each statement."""
-    function = f"{table.own}{quoted('wake ' + table.adoption.name)}"
+    function = f"{table.own}{quoted(function_name('wake', table.adoption.name))}"
+    status = table.status if table.columns[table.adoption.status].is_number else f"{table.status}::text"
     body = f"""begin
-  if exists (select from dibs_changed where {table.status} = {table.word(JobState.PENDING)}) then
+  if exists (select from dibs_changed where {status} = {literal(table.adoption.words[JobState.PENDING])}) then
     perform {table.own}wake_1({table.name}, 4, statement_timestamp());
   end if;
   return null;
@@ -33,7 +39,7 @@ def recovers(table: PostgresTable, stuck_after: float) -> str:
     started = table.adoption.started_at
     if started is None:
         raise NotAdoptable(table.adoption.name, "recovery from the database's own cron needs a column for started_at")
-    function = f"{table.own}{quoted('recover ' + table.adoption.name)}"
+    function = f"{table.own}{quoted(function_name('recover', table.adoption.name))}"
     has_job = (
         f"select j.id from {table.own}jobs j where j.type = {table.name} and j.row_key = {table.row_key('t')} limit 1"
     )
@@ -61,7 +67,21 @@ begin
   return freed + left_behind;
 end"""
     text = _dollars(body.replace("%(stuck_after)s", f"{stuck_after:g}"))
-    return _plain(f"create or replace function {function}() returns bigint language plpgsql as {text}")
+    return _plain(
+        f"create or replace function {function}() returns bigint language plpgsql\nset search_path from current as {text}"
+    )
+
+
+def function_name(use: str, table: str) -> str:
+    """Within what PostgreSQL keeps of a name, and still one for each table.
+
+    >>> function_name("wake", "stickers")
+    'wake stickers'
+    """
+    name = f"{use} {table}"
+    if len(name.encode()) <= LONGEST_NAME:
+        return name
+    return f"{use} {table.encode()[:30].decode(errors='ignore')} {sha256(table.encode()).hexdigest()[:16]}"
 
 
 def _dollars(body: str) -> str:

@@ -15,14 +15,13 @@ import msgspec
 from dibs.adopted.mapping import Adoption
 from dibs.errors import InvalidOption, InvalidPayload
 from dibs.job import Claimed
-from dibs.operations.adopted import taken_of
+from dibs.operations.adopted import printable, taken_of
 from dibs.operations.catalogue import Column
 from dibs.row import Row
 from dibs.task import Declared, Options
 
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 
-LONGEST_LABEL = 200
 PRECISION = re.compile(r"\(\d+(,-?\d+)?\)")
 
 READERS: dict[str, Callable[[Any], Any]] = {
@@ -86,14 +85,23 @@ def taken_of_document(document: bytes | str | None) -> dict[str, Any]:
     return row
 
 
-def readers(columns: Mapping[str, Column]) -> dict[str, Callable[[Any], Any]]:
+def _from_file(value: Any) -> Any:
+    """SQLite keeps whatever was put into a column: only bytes come as an object."""
+    return bytes.fromhex(value["bytes"]) if isinstance(value, dict) else _plain(value)
+
+
+def readers(columns: Mapping[str, Column], engine: str) -> dict[str, Callable[[Any], Any]]:
     """How the values of these columns become values of Python."""
-    kinds = {name: PRECISION.sub("", column.type) for name, column in columns.items()}
+    if engine == "sqlite":
+        return dict.fromkeys(columns, _from_file)
+    kinds = {name: PRECISION.sub("", column.plain) for name, column in columns.items()}
     return {name: READERS[kind] for name, kind in kinds.items() if kind in READERS}
 
 
 class Processor(Declared):
     """What runs for each row. Its name is that of the table."""
+
+    takes_rows = True
 
     def __init__(self, function: Callable[..., Any], adoption: Adoption, **said: Any) -> None:
         signature = RowSignature(function)
@@ -103,8 +111,7 @@ class Processor(Declared):
 
     def label(self, job: Claimed) -> str:
         """The row itself: its table and its key, on one line and without what could be taken for more of the log."""
-        text = f"{self.name} {', '.join(map(str, taken_of(job).key))}"
-        return "".join(each if each.isprintable() and each not in '"\\' else "?" for each in text[:LONGEST_LABEL])
+        return printable(f"{self.name} {', '.join(map(str, taken_of(job).key))}")
 
     def row_key(self, job: Claimed) -> Sequence[Any]:
         """What names the row of this job."""

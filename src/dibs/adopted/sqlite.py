@@ -10,33 +10,18 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dibs.adopted.inspect import Found, length_limit
-from dibs.adopted.mapping import Adoption, Word
+from dibs.adopted.mapping import Adoption
+from dibs.adopted.sqlite_words import literal, quoted
 from dibs.engines.dialect import PARAMETER, Step
 from dibs.job import JobState
 from dibs.lifecycle import CANCELLING
-from dibs.operations.adopted import ASKED, WATCHING
+from dibs.operations.adopted import ASKED, KEPT, NEWEST, UNWRITTEN, WATCHING
 
 AT_ONCE = 40  # columns in one json_object: functions take 100 arguments at most, in old libraries
 FINAL = "(3, 4, 5)"
+WATCHES = f"(dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = {WATCHING})"  # and was never claimed
+WHERE = "\x00where\x00"  # stands for the user's condition until a statement is whole; no name has such a character
 QUOTED = re.compile(r"""\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'""")
-
-
-def quoted(name: str) -> str:
-    """An identifier.
-
-    >>> quoted('a"b')
-    '"a""b"'
-    """
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(word: Word) -> str:
-    """A constant.
-
-    >>> literal("it's"), literal(7)
-    ("'it''s'", '7')
-    """
-    return str(word) if isinstance(word, int) else "'" + word.replace("'", "''") + "'"
 
 
 class SqliteTable:
@@ -56,11 +41,15 @@ class SqliteTable:
         return {
             "turn": turn,
             "turn_after": turn,
+            "due": [*self.native_turn],
+            "first": [self._step(f"select {self.row_key()} from {self.table} where {self._to_take()} limit 1")],
             "waiting": [self._step(f"select 1 from {self.table} where {self._free()} limit 1")],
             "count": [self._count()],
             "mend": list(self._mend()),
             "notice": list(self._notice()),
             "look": [self._look()],
+            "glimpse": [self._glimpse()],
+            "ended": [self._ended()],
             "explain": [self._step(f"explain query plan {self._explained()}")],
             "unknown": [self._unknown()],
             "stuck": [self._stuck()],
@@ -94,7 +83,7 @@ class SqliteTable:
 
     def condition(self) -> str:
         """The user's own, on its own line: it may end in a comment."""
-        return "1" if self.adoption.where is None else f"({self.adoption.where}\n)"
+        return "1" if self.adoption.where is None else WHERE
 
     def has_output(self) -> str:
         """Whether the work on a row has left its trace already."""
@@ -102,15 +91,15 @@ class SqliteTable:
         if output is None or table is None:
             return "0"
         pairs = zip(output.columns, self.key, strict=True)
-        where = " and ".join(f"o.{quoted(column)} = {self.table}.{name}" for column, name in pairs)
-        return f"exists (select 1 from {quoted(table.name)} o where {where})"
+        where = " and ".join(f"dibs_o.{quoted(column)} = {self.table}.{name}" for column, name in pairs)
+        return f"exists (select 1 from {quoted(table.name)} dibs_o where {where})"
 
     def now(self, name: str) -> str:
         """The time, as a column keeps it: as CURRENT_TIMESTAMP writes it, or seconds since 1970."""
         return "strftime('%s', 'now') + 0" if self.columns[name].is_number else "datetime('now')"
 
     def row_json(self) -> str:
-        """A whole row; bytes as hexadecimal digits."""
+        """A whole row; bytes as {"bytes": hexadecimal digits}."""
         names = list(self.columns)
         parts = []
         for at in range(0, len(names), AT_ONCE):
@@ -120,7 +109,7 @@ class SqliteTable:
 
     def _plain(self, name: str) -> str:
         column = f"{self.table}.{quoted(name)}"
-        return f"case typeof({column}) when 'blob' then lower(hex({column})) else {column} end"
+        return f"case typeof({column}) when 'blob' then json_object('bytes', lower(hex({column}))) else {column} end"
 
     def payload(self) -> str:
         """What a worker is given of a row."""
@@ -140,11 +129,11 @@ class SqliteTable:
         return ", ".join(sets)
 
     def _short(self, name: str, text: str) -> str:
-        limit = length_limit(self.columns[name].type)
+        limit = length_limit(self.columns[name].plain)
         return f"substr({text}, 1, {limit})" if limit else text
 
     def _of_mine(self, column: str) -> str:
-        return f"(select w.{column} from temp.dibs_written w where w.row_key = {self.row_key()})"
+        return f"(select dibs_w.{column} from temp.dibs_written dibs_w where dibs_w.row_key = {self.row_key()})"
 
     def order_by(self) -> str:
         """In which rows are taken."""
@@ -155,12 +144,12 @@ class SqliteTable:
     # Statements
 
     def _free(self) -> str:
-        """A row that waits: nobody has it, and no retry of it waits to become due."""
+        """A row that waits and has no job: who has one is claimed with it. One that only watches does not count."""
         there = " and ".join(f"{name} is not null" for name in self.key)  # a text may be null, even in a primary key
         return (
             f"{self.status} = {self.word(JobState.PENDING)} and {there} and {self.condition()}\n"
-            f"  and not exists (select 1 from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key()}"
-            f" and (j.held = 1 or j.attempts > 0 or j.rank % 10 <> {WATCHING} and j.run_at > (select now from {self.own}clock)))"
+            f"  and not exists (select 1 from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()}"
+            f" and not {WATCHES})"
         )
 
     def _writes(self) -> Iterator[Step]:
@@ -170,9 +159,24 @@ class SqliteTable:
             "insert or replace into temp.dibs_written (job, token, state, error, attempts, key) values (?, ?, ?, ?, ?, ?)",
             each="written",
         )
-        held = f"select j.row_key from {self.own}jobs j where j.id = job and j.token = temp.dibs_written.token and j.held = 1"
-        yield self._step(f"update temp.dibs_written set row_key = ({held})", when="written")
-        yield self._step("delete from temp.dibs_written where row_key is null", when="written")
+        held = f"from {self.own}jobs dibs_j where dibs_j.id = job and dibs_j.token = temp.dibs_written.token and dibs_j.held = 1 and dibs_j.type = {self.name}"
+        last = (
+            "json_extract(dibs_j.failures, '$[' || (json_array_length(dibs_j.failures) - 1) || '].error')"  # of a crash
+        )
+        yield self._step(
+            f"update temp.dibs_written set row_key = (select dibs_j.row_key {held}),\n"
+            f"  error = coalesce(error, case when state = 4 then (select {last} {held}) end)",
+            when="written",
+        )
+        parts = " and ".join(
+            f"{self.table}.{name} = json_extract(dibs_w.key, '$[{n}]')" for n, name in enumerate(self.key)
+        )
+        ours = (
+            f"select dibs_w.job from temp.dibs_written dibs_w cross join {self.table} on {parts}\n"
+            f"where {self.table}.{self.status} = {self.word(JobState.RUNNING)} and dibs_w.row_key = {self.row_key()}"
+        )
+        yield self._step(f"delete from temp.dibs_written where job not in (\n{ours})", when="written")
+        yield self._step("select job from temp.dibs_written", when="written")
         kept = self.adoption.kept
         words = {3: "SUCCESSFUL", 4: "FAILED", 5: "CANCELLED", 1: "RETRY", 6: "RUNNING"}
         whens = " ".join(f"when {code} then {self.word(JobState(state))}" for code, state in words.items())
@@ -186,8 +190,7 @@ class SqliteTable:
         if name := kept.get("attempts"):
             sets.append(f"{quoted(name)} = {self._of_mine('attempts')}")
         yield self._step(
-            f"update {self.table} set {', '.join(sets)}\n"
-            f"where {self.key_in('temp.dibs_written')} and {self.status} = {self.word(JobState.RUNNING)}",
+            f"update {self.table} set {', '.join(sets)}\nwhere {self.key_in('temp.dibs_written')}",
             when="written",
         )
 
@@ -197,20 +200,20 @@ class SqliteTable:
         words = ", ".join(self.word(state) for state in (JobState.PENDING, JobState.RETRY, JobState.RUNNING))
         ended = ", ".join(self.word(state) for state in (JobState.FAILED, JobState.CANCELLED))
         parts = " and ".join(
-            f"{self.table}.{name} = json_extract(j.payload, '$.key[{n}]')" for n, name in enumerate(self.key)
+            f"{self.table}.{name} = json_extract(dibs_j.payload, '$.key[{n}]')" for n, name in enumerate(self.key)
         )
         yield self._step(
             f"insert into temp.dibs_rows (job, key, row_key, attempts)\n"
-            f"select j.id, json_extract(j.payload, '$.key'), j.row_key, j.attempts from json_each(:picked) p\n"
-            f"cross join {self.own}jobs j on j.id = p.value cross join {self.table} on {parts}\n"
-            f"where ({self.table}.{self.status} in ({words}) or j.rank % 10 = {ASKED} and j.attempts = 1 and {self.table}.{self.status} in ({ended}))\n"
-            f"  and (j.finishing = 0 or j.finishing >= {CANCELLING} or {self.table}.{self.status} = {self.word(JobState.RUNNING)})\n"
-            f"  and not (j.rank % 10 = {WATCHING} and j.attempts = 1 and j.finishing = 0 and j.crashes = 0 and {self.table}.{self.status} = {self.word(JobState.RUNNING)} and {self._still_fresh()})\n"
-            f"  and {self._meant()}",
+            f"select dibs_j.id, json_extract(dibs_j.payload, '$.key'), dibs_j.row_key, dibs_j.attempts from json_each(:picked) dibs_p\n"
+            f"cross join {self.own}jobs dibs_j on dibs_j.id = dibs_p.value cross join {self.table} on {parts}\n"
+            f"where ({self.table}.{self.status} in ({words}) or dibs_j.rank % 10 = {ASKED} and dibs_j.attempts = 1 and {self.table}.{self.status} in ({ended}))\n"
+            f"  and (dibs_j.finishing = 0 or dibs_j.finishing >= {CANCELLING} or {self.table}.{self.status} = {self.word(JobState.RUNNING)})\n"
+            f"  and not (dibs_j.rank % 10 = {WATCHING} and dibs_j.attempts = 1 and dibs_j.finishing = 0 and dibs_j.crashes = 0 and {self.table}.{self.status} = {self.word(JobState.RUNNING)} and {self._still_fresh()})\n"
+            f"  and (dibs_j.finishing > 0 or {self._meant()})",
             when="picked",
         )
         yield self._step(
-            f"update {self.table} set {self.marks('(select r.attempts from temp.dibs_rows r where r.row_key = ' + self.row_key() + ')')}\n"
+            f"update {self.table} set {self.marks('(select dibs_r.attempts from temp.dibs_rows dibs_r where dibs_r.row_key = ' + self.row_key() + ')')}\n"
             f"where {self.key_in('temp.dibs_rows')}",
             when="picked",
         )
@@ -220,48 +223,54 @@ class SqliteTable:
         """The user's condition for a row among others, where its columns' names would be ambiguous."""
         if self.adoption.where is None:
             return "1"
-        same = " and ".join(f"m.{name} = {self.table}.{name}" for name in self.key)
-        return f"exists (select 1 from (select * from {self.table} where {self.condition()}) m where {same})"
+        same = " and ".join(f"dibs_m.{name} = {self.table}.{name}" for name in self.key)
+        return f"exists (select 1 from (select * from {self.table} where {self.condition()}) dibs_m where {same})"
 
     def _rows_of(self, rows: str) -> str:
-        parts = " and ".join(f"{self.table}.{name} = json_extract(r.key, '$[{n}]')" for n, name in enumerate(self.key))
-        return f"select r.job, {self.payload()} from {rows} r cross join {self.table} on {parts}"
+        parts = " and ".join(
+            f"{self.table}.{name} = json_extract(dibs_r.key, '$[{n}]')" for n, name in enumerate(self.key)
+        )
+        return f"select dibs_r.job, {self.payload()} from {rows} dibs_r cross join {self.table} on {parts}"
 
     def _takes(self) -> Iterator[Step]:
         """New rows: pick, give each a job, mark."""
         yield self._step("delete from temp.dibs_rows", when="room")
         yield self._step(
             f"insert into temp.dibs_rows (key, row_key)\n"
-            f"select {self.key_json()}, {self.row_key()} from {self.table}\nwhere {self._free()}\n"
-            f"  and exists (select 1 from {self.own}workers where id = :worker)\n"
-            f"  and not exists (select 1 from {self.own}queues q where q.name = {self.name} and q.paused)\n"
-            f"order by {self.order_by()} limit max(:room - json_array_length(:picked), 0)",
+            f"select {self.key_json()}, {self.row_key()} from {self.table}\n"
+            f"where exists (select 1 from {self.own}workers where id = :worker)\n"
+            f"  and not exists (select 1 from {self.own}queues dibs_q where dibs_q.name = {self.name} and dibs_q.paused)\n"
+            f"  and {self._to_take()} limit max(:room - json_array_length(:picked), 0)",
             when="room",
         )
         yield self._step(
             f"insert into {self.own}jobs (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload,\n"
             f"  claimed_at, run_at, created_at)\n"
-            f"select 1, :worker << 20 | :claim, 1, 1 << 20 | ((:bits + r.place) & 1048575), 1, :max_attempts, {self.name}, {self.name}, r.row_key,\n"
-            f"  json_object('table', {self.name}, 'key', json(r.key)), c.now, c.now, c.now\n"
-            f"from {self.own}clock c cross join temp.dibs_rows r where true\n"
+            f"select 1, :worker << 20 | :claim, 1, 1 << 20 | ((:bits + dibs_r.place) & 1048575), 1, :max_attempts, {self.name}, {self.name}, dibs_r.row_key,\n"
+            f"  json_object('table', {self.name}, 'key', json(dibs_r.key)), dibs_c.now, dibs_c.now, dibs_c.now\n"
+            f"from {self.own}clock dibs_c cross join temp.dibs_rows dibs_r where true\n"
             f"on conflict (type, row_key) where row_key is not null do update set\n"
             f"  held = 1, worker = excluded.worker, version = version + 1, attempts = 1, rank = excluded.rank, claimed_at = excluded.claimed_at, run_at = excluded.run_at,\n"
             f"  token = ((coalesce(token, 0) >> 20) + 1) << 20 | (excluded.token & 1048575)",
             when="room",
         )
         yield self._step(
-            f"update temp.dibs_rows set job = (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = temp.dibs_rows.row_key)",
+            f"update temp.dibs_rows set job = (select dibs_j.id from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = temp.dibs_rows.row_key)",
             when="room",
         )
         yield self._step(
             f"update {self.table} set {self.marks('1')}\nwhere {self.key_in('temp.dibs_rows')}", when="room"
         )
         yield self._step(
-            f"select j.id, j.token, j.type, j.queue, null, j.attempts, j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing\n"
-            f"from temp.dibs_rows r cross join {self.own}jobs j on j.id = r.job order by r.place",
+            f"select dibs_j.id, dibs_j.token, dibs_j.type, dibs_j.queue, null, dibs_j.attempts, dibs_j.max_attempts, dibs_j.rank, dibs_j.run_at, dibs_j.crashes, dibs_j.finishing\n"
+            f"from temp.dibs_rows dibs_r cross join {self.own}jobs dibs_j on dibs_j.id = dibs_r.job order by dibs_r.place",
             when="room",
         )
         yield self._step(self._rows_of("temp.dibs_rows"), when="room")
+
+    def _to_take(self) -> str:
+        avoided = f"{self.row_key()} not in (select value from json_each(:avoid))"
+        return f"{self._free()}\n  and {avoided}\norder by {self.order_by()}"
 
     def _still_fresh(self) -> str:
         """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""
@@ -282,14 +291,12 @@ class SqliteTable:
     def _mend(self) -> Iterator[Step]:
         """Rows that still say that they run, whose job waits for its next attempt since its worker died."""
         yield self._step("delete from temp.dibs_rows")
-        parts = " and ".join(
-            f"{self.table}.{name} = json_extract(j.payload, '$.key[{n}]')" for n, name in enumerate(self.key)
-        )
         yield self._step(
             f"insert into temp.dibs_rows (job, key)\n"
-            f"select j.id, json_extract(j.payload, '$.key') from {self.own}jobs j cross join {self.table} on {parts}\n"
-            f"where j.type = {self.name} and j.row_key is not null and j.held = 0 and j.state = 1 and j.finishing = 0 and j.attempts > 0\n"
-            f"  and {self.table}.{self.status} = {self.word(JobState.RUNNING)}"
+            f"select dibs_j.id, {self.key_json()} from {self.table} cross join {self.own}jobs dibs_j\n"
+            f"  on dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()}\n"
+            f"where {self.table}.{self.status} = {self.word(JobState.RUNNING)}\n"
+            f"  and dibs_j.held = 0 and dibs_j.state = 1 and dibs_j.finishing = 0 and dibs_j.attempts > 0"
         )
         yield self._step(
             f"update {self.table} set {self.status} = {self.word(JobState.RETRY)} where {self.key_in('temp.dibs_rows')}"
@@ -300,26 +307,28 @@ class SqliteTable:
         """Rows that say that they run and have no job of ours are left behind, unless somebody else still works on them:
         a job is made for each, due when the time allowed is over. If the row says something else then, it is dropped."""
         name = self.adoption.kept.get("started_at")
-        since = "c.now"
+        since = "dibs_c.now"
         if name is not None:
             column = f"{self.table}.{quoted(name)}"
             seconds = column if self.columns[name].is_number else f"strftime('%s', {column})"
-            since = f"coalesce(cast({seconds} as integer) * 1000000, c.now)"
+            since = f"coalesce(cast({seconds} as integer) * 1000000, dibs_c.now)"
         left = ", ".join(self.word(state) for state in self.adoption.left_behind)
         there = " and ".join(f"{self.table}.{each} is not null" for each in self.key)
         yield self._step("delete from temp.dibs_rows")
         yield self._step(
             f"insert into temp.dibs_rows (key, row_key, attempts)\n"
-            f"select {self.key_json()}, {self.row_key()}, {since} from {self.own}clock c cross join {self.table}\n"
+            f"select {self.key_json()}, {self.row_key()}, {since} from {self.own}clock dibs_c cross join {self.table}\n"
             f"where {self.table}.{self.status} in ({left}) and {there} and {self._meant()}\n"
-            f"  and not exists (select 1 from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key()})\n"
+            f"  and not exists (select 1 from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()})\n"
+            f"  and not exists (select 1 from {self.own}dead dibs_d where dibs_d.type = {self.name} and dibs_d.row_key = {self.row_key()}"
+            f" and dibs_d.hook_error = {literal(UNWRITTEN)})\n"
             "limit :most"
         )
         yield self._step(
             f"insert into {self.own}jobs (run_at, created_at, rank, max_attempts, queue, type, row_key, payload)\n"
-            f"select max(cast(r.attempts + :stuck_after * 1000000 as integer), c.now), c.now, {WATCHING}, :max_attempts, {self.name}, {self.name}, r.row_key,\n"
-            f"  json_object('table', {self.name}, 'key', json(r.key))\n"
-            f"from {self.own}clock c cross join temp.dibs_rows r"
+            f"select max(cast(dibs_r.attempts + :stuck_after * 1000000 as integer), dibs_c.now), dibs_c.now, {WATCHING}, :max_attempts, {self.name}, {self.name}, dibs_r.row_key,\n"
+            f"  json_object('table', {self.name}, 'key', json(dibs_r.key))\n"
+            f"from {self.own}clock dibs_c cross join temp.dibs_rows dibs_r"
         )
         yield self._step("select place from temp.dibs_rows")
 
@@ -328,14 +337,35 @@ class SqliteTable:
         parts = " and ".join(f"{self.table}.{name} = json_extract(:key, '$[{n}]')" for n, name in enumerate(self.key))
         return self._step(
             f"select {self.status}, {self.row_json()},\n"
-            f"  (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key()})\n"
+            f"  (select dibs_j.id from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()})\n"
             f"from {self.table} where {parts}"
         )
 
+    def _glimpse(self) -> Step:
+        """Many rows by their keys, for those who watch them. A job that only watches is none."""
+        parts = " and ".join(
+            f"{self.table}.{name} = json_extract(dibs_k.value, '$[{n}]')" for n, name in enumerate(self.key)
+        )
+        kept = [f"{self.table}.{quoted(name)}" if (name := self.adoption.kept.get(use)) else "null" for use in KEPT]
+        return self._step(
+            f"select dibs_k.key, {self.table}.{self.status}, {', '.join(kept)},\n"
+            f"  (select dibs_j.id from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()}"
+            f" and not {WATCHES}), {self.key_json()}\n"
+            f"from json_each(:keys) dibs_k cross join {self.table} on {parts}"
+        )
+
+    def _ended(self) -> Step:
+        newest = f"(select max(id) from (select max(id) as id from {self.own}history union all select max(id) from {self.own}dead))"
+        parts = [
+            f"select id, json_extract(payload, '$.key') from {self.own}{ended} where id > {newest} - {NEWEST} and type = {self.name}"
+            for ended in ("history", "dead")
+        ]
+        return self._step("\nunion all\n".join(parts))
+
     def _step(self, sql: str, *, when: str = "") -> Step:
         """Its parameters are those that stand outside of quotes, and outside of the user's own condition."""
-        ours = sql if self.adoption.where is None else sql.replace(self.adoption.where, "")
-        return Step(sql, when=when, uses=frozenset(PARAMETER.findall(QUOTED.sub("", ours))))
+        uses = frozenset(PARAMETER.findall(QUOTED.sub("", sql)))
+        return Step(sql.replace(WHERE, f"({self.adoption.where}\n)"), when=when, uses=uses)
 
     # What a check asks
 
@@ -354,8 +384,8 @@ class SqliteTable:
         return self._step(
             f"select {self.row_key()} from {self.table}\n"
             f"where {self.status} = {self.word(JobState.RUNNING)} and not {self._still_fresh()} and {self.condition()}\n"
-            f"  and not exists (select 1 from {self.own}jobs j join {self.own}workers w on w.id = j.worker >> 20\n"
-            f"    where j.type = {self.name} and j.row_key = {self.row_key()} and j.held = 1) limit 1000"
+            f"  and not exists (select 1 from {self.own}jobs dibs_j join {self.own}workers dibs_w on dibs_w.id = dibs_j.worker >> 20\n"
+            f"    where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()} and dibs_j.held = 1) limit 1000"
         )
 
     def duplicates(self) -> str:

@@ -51,6 +51,9 @@ def list_(target: str | None, as_json: bool) -> None:
         ],
         empty="no queue has any jobs",
     )
+    for each in found:
+        if each.problem:
+            click.secho(each.problem, fg="yellow", err=True)
 
 
 @queues.command()
@@ -65,7 +68,7 @@ def pause(args: Sequence[str]) -> None:
     queue, known = only(rest, "queue"), app.engine.run(operations.names())
     app.engine.run(operations.pause(queue))
     click.echo(f"paused {queue}")
-    if queue not in known:
+    if queue not in known and queue not in app.adopted:
         others = f" There is: {', '.join(known)}." if known else ""
         click.echo(f"Nothing waits in a queue of that name.{others}", err=True)
 

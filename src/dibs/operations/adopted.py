@@ -19,7 +19,13 @@ from dibs.payload import decode, encode
 ASKED, PLAIN, WATCHING = rank(9), rank(5), rank(0)  # retried by a person; most; only watches a row, until it is claimed
 RANKS = tuple(level + last for level in (ASKED, PLAIN, WATCHING) for last in (0, LEVELS))
 WRITTEN = ("job", "token", "state", "error", "attempts", "key")
+LONGEST_LABEL = 200
+KEPT = ("attempts", "error")  # columns that those who watch a row are told
+NEWEST = 1_000  # ids among which a job is looked for that came and went unseen
 MOST = 1_000  # rows that are noticed at once
+UNWRITTEN = (
+    "its row could not be written"  # hook_error of a job whose row still says that it runs, and is to be left so
+)
 
 
 class Source(NamedTuple):
@@ -52,11 +58,12 @@ decode_taken = msgspec.json.Decoder(Taken).decode
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """For whom rows are taken, how many at most, and after which place of the order."""
+    """For whom rows are taken, how many at most, after which place of the order, and which not."""
 
-    want: Want
+    want: Want | None
     worker_name: str
-    place: Sequence[str] | None = None
+    place: Sequence[str | None] | None = None
+    avoid: Sequence[str] = ()
 
 
 @operation()
@@ -73,7 +80,7 @@ def turn(
     rows = yield Compiled(
         "turn",
         source.steps["turn" if place is None else "turn_after"],
-        **values | {"suspects": min(values["suspects"], again), "rows": True},
+        **values | {"suspects": min(values["suspects"], again), "rows": True, "unknown": []},
         limit=again,
         again=again,
         room=limit,
@@ -81,9 +88,46 @@ def turn(
         worker_name=room.worker_name if room else "",
         max_attempts=source.max_attempts,
         stuck_after=source.stuck_after,
+        avoid=list(room.avoid) if room else [],
         **{f"place_{n}": text for n, text in enumerate(place or ())},
     )
-    return _from_rows(rows)
+    turn, written = _from_rows(rows)
+    meant = {each.lease.job_id for each in newest.values() if each.key is not None}
+    return turn._replace(unwritten=frozenset(meant - written - turn.lost - turn.before.keys()))
+
+
+@operation(atomic=True)
+def rehearse(source: Source) -> Conversation[None]:
+    """Say everything that a worker says, of no row."""
+    places = [name for step in source.steps["turn_after"] for name in step.uses if name.startswith("place_")]
+    for place in (None, [None] * len(places)):
+        yield from turn(source, Room(None, "", place))
+    yield Compiled("notice", source.steps["notice"], stuck_after=source.stuck_after, max_attempts=1, most=0)
+
+
+@operation()
+def due(source: Source, want: Want) -> Conversation[Turn]:
+    """Claim only jobs of rows that had one before, and leave the rows as they are."""
+    values = turn_values(want, (), ()) | {"rows": True, "unknown": []}
+    rows = yield Compiled("due", source.steps["due"], **values, again=want.limit)
+    return turn_from_rows(rows)
+
+
+@operation()
+def first(source: Source, avoid: Sequence[str]) -> Conversation[str | None]:
+    """The key of the row that would be claimed next, as a text."""
+    rows = yield Compiled("first", source.steps["first"], avoid=list(avoid))
+    return rows[0][0] if rows else None
+
+
+@operation()
+def held(source: Source, settles: Sequence[Settle]) -> Conversation[frozenset[JobId]]:
+    """Those of the jobs whose rows are locked by somebody else."""
+    written = [_written(each, each.key) for each in settles if each.key is not None]
+    if not written or "held" not in source.steps:
+        return frozenset()
+    rows = yield Compiled("held", source.steps["held"], written=Table(WRITTEN, written))
+    return frozenset(row[0] for row in rows)
 
 
 def settle(source: Source, settles: Sequence[Settle]) -> Operation[Turn]:
@@ -91,12 +135,19 @@ def settle(source: Source, settles: Sequence[Settle]) -> Operation[Turn]:
     return turn(source, None, settles)
 
 
-def _from_rows(rows: Rows) -> Turn:
-    """Rows of two columns are what a job's row looks like; they may come apart from it."""
+def _from_rows(rows: Rows) -> tuple[Turn, set[JobId]]:
+    """And the jobs whose rows were written: a list in the head row, or rows of one column. Rows of two columns are what
+    a job's row looks like; they may come apart from it."""
     shown = {row[0]: row[1] for row in rows if len(row) == 2}
     head, *claimed = [row for row in rows if len(row) > 2]
     known = [(*row[:4], shown.get(row[0], row[4]), *row[5:]) for row in claimed]
-    return turn_from_rows([head, *known])._replace(picked=head[0] or 0)
+    written = {*(decode(head[4]) or ()), *[row[0] for row in rows if len(row) == 1]}
+    return turn_from_rows([head, *known])._replace(picked=head[0] or 0), written
+
+
+def printable(text: str) -> str:
+    """What names a row, on one line and without what could be taken for more of the log."""
+    return "".join(each if each.isprintable() and each not in '"\\' else "?" for each in text[:LONGEST_LABEL])
 
 
 def taken_of(job: Claimed) -> Taken:
@@ -132,26 +183,26 @@ def _error(change: Change) -> str | None:
     return None if change.failure is None else str(decode(change.failure)["error"])
 
 
-@operation(reads=True)
+@operation(reads=True, atomic=True)
 def waiting(source: Source) -> Conversation[bool]:
     """Whether a new row waits."""
     return bool((yield Compiled("waiting", source.steps["waiting"])))
 
 
-@operation(reads=True)
+@operation(reads=True, atomic=True)
 def counted(source: Source, most: int) -> Conversation[tuple[int, int]]:
     """How many rows wait and how many say that they run, each up to `most`."""
     rows = yield Compiled("count", source.steps["count"], most=most)
     return int(rows[0][0]), int(rows[0][1])
 
 
-@operation()
+@operation(atomic=True)
 def mend(source: Source) -> Conversation[int]:
     """Rows whose worker died wait again, and say so."""
     return len((yield Compiled("mend", source.steps["mend"])))
 
 
-@operation()
+@operation(atomic=True)
 def notice(source: Source) -> Conversation[int]:
     """Rows that run without a lease of ours: each is looked at again when its time is over."""
     rows = yield Compiled(
@@ -176,9 +227,40 @@ def look(source: Source, key: Sequence[Any]) -> Conversation[Look | None]:
     return Look(rows[0][0], decode(rows[0][1]), rows[0][2]) if rows else None
 
 
+class Glimpse(NamedTuple):
+    """A row in passing: which of those asked for, its word, what it keeps, its job if it has one, its key as JSON."""
+
+    number: int
+    word: Any
+    attempts: int
+    error: str | None
+    job: JobId | None
+    key: str
+
+
 @operation(reads=True)
+def glimpse(source: Source, keys: Sequence[Sequence[Any]]) -> Conversation[list[Glimpse]]:
+    """Those of the rows that there are."""
+    rows = yield Compiled("glimpse", source.steps["glimpse"], keys=encode([list(key) for key in keys]))
+    return [
+        Glimpse(int(n), word, int(attempts or 0), error, job, _same(key)) for n, word, attempts, error, job, key in rows
+    ]
+
+
+@operation(reads=True)
+def ended(source: Source) -> Conversation[dict[str, JobId]]:
+    """The jobs of this table that are among the newest of those that have ended, by their keys as JSON."""
+    rows = yield Compiled("ended", source.steps["ended"])
+    return {_same(key): job for job, key in sorted(rows)}
+
+
+def _same(key: str | bytes) -> str:
+    return encode(decode(key)).decode()
+
+
+@operation(reads=True, atomic=True)
 def explain(source: Source) -> Conversation[list[str]]:
-    """How the database finds the rows that wait."""
+    """How the database finds the rows that a claim takes."""
     rows = yield Compiled("explain", source.steps["explain"])
     return [str(row[-1]) for row in rows]
 

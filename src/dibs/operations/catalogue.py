@@ -9,6 +9,7 @@ from dibs.operations.operation import Conversation, Statement, operation
 from dibs.payload import decode
 
 TABLES = frozenset({"r", "p"})  # ordinary and partitioned
+USUAL = frozenset({"public", "main"})  # schemas that nobody names
 NUMBERS = ("int", "numeric", "decimal", "real", "double", "float", "serial", "small", "big", "tiny", "medium")
 
 
@@ -20,11 +21,17 @@ class Column:
     type: str
     nullable: bool
     labels: tuple[str, ...] = ()  # of an enum
+    base: str = ""  # what a domain is made of
+
+    @property
+    def plain(self) -> str:
+        """Its type; of a domain, what that is made of."""
+        return self.base or self.type
 
     @property
     def is_number(self) -> bool:
         """Whole or not."""
-        return not self.labels and self.type.lower().startswith(NUMBERS)
+        return not self.labels and self.plain.lower().startswith(NUMBERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,11 @@ class Table:
     indexes: Sequence[Index]
 
     @property
+    def title(self) -> str:
+        """What it is called by everybody: with its schema, unless that is the usual one."""
+        return self.name if self.schema in USUAL else f"{self.schema}.{self.name}"
+
+    @property
     def unique(self) -> list[frozenset[str]]:
         """The columns of each unique index that holds for all rows."""
         return [
@@ -61,7 +73,7 @@ class Table:
 def describe(parts: Sequence[str]) -> Conversation[Table | None]:
     """A table by its name, or by its schema and its name; None when there is none."""
     quoted = ".".join('"' + part.replace('"', '""') + '"' for part in parts)
-    rows = yield Statement("table", table=parts[-1], quoted=quoted)
+    rows = yield Statement("table", table=parts[-1], quoted=quoted, schema=parts[0] if len(parts) > 1 else None)
     if not rows:
         return None
     ((kind, schema, name, allowed),) = rows
@@ -72,7 +84,7 @@ def describe(parts: Sequence[str]) -> Conversation[Table | None]:
         schema,
         name,
         bool(allowed),
-        {row[0]: Column(row[0], row[1], bool(row[2]), tuple(decode(row[3]) or ())) for row in fields},
+        {row[0]: Column(row[0], row[1], bool(row[2]), tuple(decode(row[3]) or ()), row[4] or "") for row in fields},
         [
             Index(row[0], tuple(columns), bool(row[2]), row[3], bool(row[4]))
             for row in indexes

@@ -59,7 +59,8 @@ NOTHING = Want(worker=0, number=0, limit=0, ranges=())
 class Turn(NamedTuple):
     """What a turn did. `lost`: leases that were refused. `before`: settled already by the same lease, to that state.
     `culprits`: their outcome could not be stored, and they are FAILED instead. `picked`: jobs that the claim found;
-    where another was quicker, fewer were claimed."""
+    where another was quicker, fewer were claimed. `unwritten`: settled, but their adopted rows were not as a claim
+    leaves them any more, and stay as they are. `later`: not settled yet, since others have locked their rows."""
 
     claimed: list[Claimed]
     clock: Any
@@ -68,6 +69,8 @@ class Turn(NamedTuple):
     before: Mapping[JobId, JobState] = MappingProxyType({})
     culprits: frozenset[JobId] = frozenset()
     picked: int = 0
+    unwritten: frozenset[JobId] = frozenset()
+    later: frozenset[JobId] = frozenset()
 
     def became(self, job_id: JobId, change: Change) -> Change | None:
         """What a settle in it came to; None when it was refused."""

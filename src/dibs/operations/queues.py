@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from dibs.errors import DibsError
 from dibs.job import checked_name
 from dibs.operations.operation import Conversation, Statement, operation
 from dibs.operations.rows import QueueCounts, counts_from_row
@@ -38,11 +39,14 @@ def counts(schema: str) -> Conversation[list[QueueCounts]]:
     return [counts_from_row(row) for row in rows]
 
 
-def with_rows(found: list[QueueCounts], waiting: Mapping[str, int]) -> list[QueueCounts]:
-    """The same with the rows of adopted tables that wait and have no job yet, so many of each."""
+def with_rows(found: list[QueueCounts], waiting: Mapping[str, int | DibsError]) -> list[QueueCounts]:
+    """The same with the rows of adopted tables that wait and have no job yet, so many of each, or why nobody knows."""
     known = {each.name: each for each in found}
     for name, rows in waiting.items():
         counts = known.get(name) or QueueCounts(name, False, 0, 0, 0, 0, 0, 0, None)
+        if isinstance(rows, DibsError):
+            known[name] = replace(counts, problem=str(rows))
+            continue
         more = None if rows < EXACT else counts.waiting + rows
         known[name] = replace(counts, waiting=counts.waiting + rows, estimate=more)
     return sorted(known.values(), key=lambda each: each.name)

@@ -84,7 +84,8 @@ def claimed_from_rows(rows: Rows) -> list[Claimed]:
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """What a queue holds. Where `estimate` is set, there are more than could be counted; `as_of` says how old it is."""
+    """What a queue holds. Where `estimate` is set, there are more than could be counted; `as_of` says how old it is.
+    `problem`: why the rows of an adopted table could not be counted."""
 
     name: str
     paused: bool
@@ -98,6 +99,7 @@ class QueueCounts:
     estimate: int | None = None
     as_of: datetime | None = None
     processing: int = 0  # their providers work on them
+    problem: str | None = None
 
 
 # name, paused, waiting, later, retry, running, failed, cancelled, oldest, estimate, as_of, processing

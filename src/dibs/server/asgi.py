@@ -26,6 +26,7 @@ from dibs.server.openapi import pages
 from dibs.server.problems import Refusal, answer, problem_of
 from dibs.server.rest import batches, callbacks, claims, events, jobs, queues
 from dibs.server.rest.route import Route, Server
+from dibs.server.rows import Rows
 from dibs.server.socket import Socket, Sockets
 
 ROUTES: list[Route] = [*jobs.ROUTES, *events.ROUTES, *batches.ROUTES, *queues.ROUTES, *claims.ROUTES, *callbacks.ROUTES]
@@ -63,16 +64,17 @@ def asgi(
         commands,
     )
 
-    sockets = Sockets()
+    sockets, rows = Sockets(), Rows(app, server.hub)
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
         yield
         await sockets.aclose()
+        await rows.aclose()
         await server.hub.aclose()
         await server.judge.aclose()
 
-    socket = _socket(server, sockets)
+    socket = _socket(server, rows, sockets)
     routes: list[BaseRoute] = [
         *(Path(path, _endpoint(server, found), methods=list(found)) for path, found in _by_path().items()),
         WebSocketRoute("/ws", socket),
@@ -101,14 +103,14 @@ def _endpoint(server: Server, routes: dict[str, Route]) -> Callable[[Request], A
     return endpoint
 
 
-def _socket(server: Server, sockets: Sockets) -> Callable[[WebSocket], Awaitable[None]]:
+def _socket(server: Server, rows: Rows, sockets: Sockets) -> Callable[[WebSocket], Awaitable[None]]:
     async def endpoint(websocket: WebSocket) -> None:
         try:
             await server.gate.access(websocket.headers)
         except (Refusal, DibsError) as error:
             await websocket.close(1008, problem_of(error).detail[:120])
             return
-        await sockets.run(Socket(websocket, server.hub, server.gate, server.mask))
+        await sockets.run(Socket(websocket, server.hub, rows, server.gate, server.mask))
 
     return endpoint
 

@@ -86,6 +86,7 @@ class Hub:
         self.added = False  # there may be jobs that nobody has seen yet
         self.some = asyncio.Event()
         self.woken: set[asyncio.Event] = set()
+        self.stirred: set[asyncio.Event] = set()
         self.running: asyncio.Task[None] | None = None
 
     # Who watches what
@@ -132,15 +133,15 @@ class Hub:
         _without(self.batches, batch_id, watcher)
 
     @contextmanager
-    def listening(self) -> Iterator[asyncio.Event]:
-        """An event that is set whenever something may have changed in the database."""
-        event = asyncio.Event()
-        self.woken.add(event)
+    def listening(self, *, events: bool = False) -> Iterator[asyncio.Event]:
+        """An event that is set whenever something may have changed in the database: been added, or anything at all."""
+        event, those = asyncio.Event(), self.stirred if events else self.woken
+        those.add(event)
         self._begin()
         try:
             yield event
         finally:
-            self.woken.discard(event)
+            those.discard(event)
 
     # Reading
 
@@ -186,6 +187,8 @@ class Hub:
 
     def _heard(self, hint: Hint) -> None:
         self.counts.set()
+        for event in self.stirred:
+            event.set()
         if hint.channel == EVENTS:
             self._note(_ids(hint.payload))
             return

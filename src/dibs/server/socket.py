@@ -21,10 +21,13 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from dibs.batch import BatchProgress
 from dibs.errors import DibsError
 from dibs.job import BIGGEST
+from dibs.masking import masked
 from dibs.operations.rows import Seen
 from dibs.server.access import Gate
 from dibs.server.hub import Hub
-from dibs.server.wire import Body, Id, Name, counts_shown, event_shown
+from dibs.server.problems import Refusal, problem_of
+from dibs.server.rows import RowName, Rows, RowSeen, row_name
+from dibs.server.wire import Body, EventShown, Id, Name, RowEventShown, counts_shown, event_shown
 from dibs.tokens import Access
 
 MESSAGE = 16 * 1024  # bytes of a message from a client
@@ -36,6 +39,9 @@ REMEMBERED = 10_000  # jobs of watched queues, for which a connection knows what
 RECHECKED = 10.0  # seconds between looks at whether tokens are still good
 TOO_BIG, UNSUPPORTED = 1009, 1003
 
+Target: TypeAlias = int | str | tuple[str, int] | RowName | None
+"""What is watched: a job, a queue, a batch, a row, or everything."""
+
 
 class Asked(Body):
     """What a client says."""
@@ -45,16 +51,20 @@ class Asked(Body):
     batch_id: Id | None = None
     queue: Name | None = None
     all: Literal[True] | None = None
+    table: Name | None = None
+    key: int | float | str | list[int | float | str] | None = None
     since: int | None = None
     token: str | None = None
 
     def __post_init__(self) -> None:
-        named = sum(each is not None for each in (self.job_id, self.batch_id, self.queue, self.all))
+        named = sum(each is not None for each in (self.job_id, self.batch_id, self.queue, self.all, self.table))
+        if (self.table is None) != (self.key is None):
+            raise ValueError('a row has both "table" and "key"')
         if self.action == "ping":
             if named:
                 raise ValueError("a ping names nothing")
         elif named != 1:
-            raise ValueError('say one of "jobId", "batchId", "queue" and "all": true')
+            raise ValueError('say one of "jobId", "batchId", "queue", "table" with "key", and "all": true')
         if self.since is not None and (self.job_id is None or not 0 <= self.since <= BIGGEST):
             raise ValueError("since must be a version of the job that was told")
 
@@ -67,28 +77,30 @@ class Trouble(msgspec.Struct, rename="camel", omit_defaults=True, tag_field="typ
     job_id: int | None = None
     queue: str | None = None
     batch_id: int | None = None
+    table: str | None = None
+    key: Any = None
 
 
 PONG = '{"type":"pong"}'
-Target: TypeAlias = int | str | tuple[str, int] | None  # a job, a queue, a batch, or all queues
 read_asked = msgspec.json.Decoder(Asked).decode
 
 
-def _named(asked: Asked) -> tuple[int | None, str | None, int | None]:
-    return asked.job_id, asked.queue, asked.batch_id
+def _named(asked: Asked) -> tuple[Any, ...]:
+    return asked.job_id, asked.queue, asked.batch_id, asked.table, asked.key
 
 
 class Socket:
     """One client."""
 
-    def __init__(self, websocket: WebSocket, hub: Hub, gate: Gate, mask: frozenset[str]) -> None:
-        self.websocket, self.hub, self.gate, self.mask = websocket, hub, gate, mask
+    def __init__(self, websocket: WebSocket, hub: Hub, rows: Rows, gate: Gate, mask: frozenset[str]) -> None:
+        self.websocket, self.hub, self.rows, self.gate, self.mask = websocket, hub, rows, gate, mask
+        self.told_rows: dict[RowName, Any] = {}  # the rows it watches, with their keys as it said them
         self.told: dict[int, int] = {}  # the versions of the jobs it watches
-        self.tokens: dict[Target, str | None] = {}  # by which it watches jobs, queues and batches, if not by its own
+        self.tokens: dict[Target, str | None] = {}  # by which it watches all of those, if not by its own
         self.told_in_queues: OrderedDict[int, int] = OrderedDict()
         self.queues: set[str | None] = set()
         self.batches: dict[int, str] = {}  # that it watches, and what it was told of them
-        self.states: dict[Target, str] = {}  # to be sent: the last of each job or batch only
+        self.states: dict[Target, str] = {}  # to be sent: the last of each job, batch and row only
         self.words: deque[str] = deque()  # to be sent as well
         self.unsent = 0
         self.some = asyncio.Event()
@@ -105,8 +117,31 @@ class Socket:
         told[seen.id] = seen.version
         if len(self.told_in_queues) > REMEMBERED:
             self.told_in_queues.popitem(last=False)
-        self.unsent -= len(self.states.pop(seen.id, ""))
-        self.states[seen.id] = text = msgspec.json.encode(event_shown(seen, self.mask)).decode()
+        self._state(seen.id, event_shown(seen, self.mask))
+
+    def tell_row(self, row: RowName, seen: RowSeen) -> None:
+        """A state of a row; sent in any case, since whoever says it knows what is new."""
+        event = RowEventShown(
+            job_id=seen.job,
+            status=seen.state,
+            attempts=seen.attempts,
+            error=seen.error,
+            table=row.table,
+            key=self.told_rows[row],
+            version=seen.version,
+            progress=masked(seen.progress, self.mask),
+        )
+        self._state(row, event)
+
+    def tell_trouble(self, row: RowName, code: str, message: str) -> None:
+        """It is watched no longer."""
+        key = self.told_rows[row]
+        self._unsubscribe_row(row)
+        self._say(Trouble(code, message, table=row.table, key=key))
+
+    def _state(self, of: int | RowName, shown: EventShown | RowEventShown) -> None:
+        self.unsent -= len(self.states.pop(of, ""))
+        self.states[of] = text = msgspec.json.encode(shown).decode()
         self._more(text)
 
     def tell_batch(self, progress: BatchProgress) -> None:
@@ -175,9 +210,11 @@ class Socket:
     async def _subscribe(self, asked: Asked) -> None:
         if not (await self._access(asked.token)).may("read", asked.job_id):
             self._say(Trouble("not_allowed", "This needs a token that allows it.", *_named(asked)))
-        elif len(self.told) + len(self.queues) + len(self.batches) >= SUBSCRIPTIONS:
+        elif len(self.told) + len(self.queues) + len(self.batches) + len(self.told_rows) >= SUBSCRIPTIONS:
             text = f"A connection has {SUBSCRIPTIONS:,} subscriptions at most. Open another, or watch a queue."
             self._say(Trouble("too_many_subscriptions", text, *_named(asked)))
+        elif asked.table is not None:
+            await self._subscribe_row(asked.table, asked.key, asked.token)
         elif asked.job_id is not None:
             self.told[asked.job_id] = -1 if asked.since is None else asked.since
             self.tokens[asked.job_id] = asked.token
@@ -191,6 +228,17 @@ class Socket:
             self.tokens[asked.queue] = asked.token
             self.hub.watch_queue(self, asked.queue)
 
+    async def _subscribe_row(self, table: str, key: Any, token: str | None) -> None:
+        try:
+            row = await self.rows.find(table, key)
+        except (Refusal, DibsError) as error:
+            problem = problem_of(error)
+            self._say(Trouble(problem.code, problem.detail, table=table, key=key))
+            return
+        self.told_rows[row] = key
+        self.tokens[row] = token
+        self.rows.watch(self, row)
+
     async def _access(self, token: str | None) -> Access:
         return await (self.gate.access(self.websocket.headers) if token is None else self.gate.bearer(token))
 
@@ -199,6 +247,9 @@ class Socket:
         for target, token in [*self.tokens.items()]:
             job_id = target if isinstance(target, int) else None
             if (await self._access(token)).may("read", job_id):
+                continue
+            if isinstance(target, RowName):
+                self.tell_trouble(target, "not_allowed", "The token is good no longer.")
                 continue
             batch_id = target[1] if isinstance(target, tuple) else None
             if job_id is not None:
@@ -215,8 +266,15 @@ class Socket:
             self._unsubscribe_job(asked.job_id)
         elif asked.batch_id is not None:
             self._unsubscribe_batch(asked.batch_id)
+        elif asked.table is not None:
+            self._unsubscribe_row(row_name(asked.table, asked.key))
         else:
             self._unsubscribe_queue(asked.queue)
+
+    def _unsubscribe_row(self, row: RowName) -> None:
+        self.rows.unwatch(self, row)
+        self.told_rows.pop(row, None)
+        self.tokens.pop(row, None)
 
     def _unsubscribe_job(self, job_id: int) -> None:
         self.hub.unwatch(self, job_id)
@@ -240,6 +298,8 @@ class Socket:
             self.hub.unwatch_queue(self, queue)
         for batch_id in self.batches:
             self.hub.unwatch_batch(self, batch_id)
+        for row in self.told_rows:
+            self.rows.unwatch(self, row)
 
     # Sending
 

@@ -187,6 +187,7 @@ class QueueShown(Shown):
     estimate: int | None
     as_of: datetime | None
     processing: int
+    problem: str | None  # of an adopted table whose rows cannot be counted
     oldest_seconds: float | None = None  # of waiting
 
 
@@ -299,6 +300,19 @@ class EventShown(Shown, omit_defaults=True):
     attempts: int
     error: str | None
     version: int
+    progress: Any = None
+
+
+class RowEventShown(Shown, omit_defaults=True):
+    """The state of a row of an adopted table, to those who watch it; without a job, that of the row itself."""
+
+    job_id: int | None
+    status: JobState
+    attempts: int
+    error: str | None
+    table: str
+    key: Any
+    version: int | None = None  # of its job
     progress: Any = None
 
 

@@ -18,6 +18,7 @@ START_WITHIN = 0.25  # seconds that a job may be held before it begins
 TOO_LONG = 0.5  # then it is handed back, for others
 MOST = 200  # jobs that one turn asks for
 TURN = 0.002  # seconds that a turn takes, or so
+IN_TURN = 0.02  # seconds after which those that are not held have their turn again, beside others that are
 WINDOW = 0.02  # seconds over which the rate of ends is measured
 
 
@@ -40,6 +41,8 @@ class Buffer:
     coming: int = 0  # that asks under way may bring, to wait here
     kept: int = 0  # slots for what asks under way may bring, to start at once
     keep: int = 0  # slots to be kept as soon as they become free
+    keep_some: int = 0  # likewise, for those that are not held
+    asked_some: float = 0.0
     suspects: int = 0  # running, or on their way
     plain_dry: bool = False  # of jobs that may be held, the last ask took all there were
     asked_at_once: float = 0.0
@@ -65,11 +68,18 @@ class Buffer:
             return None  # few jobs come: first see whether those that were asked for fill the slots
         return self._to_hold(missing)
 
-    def wish_some(self, most: int) -> Wish | None:
-        """Some that begin at once, of a kind that is not held."""
-        limit = min(self.concurrency - self.running - self.kept - len(self.waiting), most)
+    def wish_some(self, most: int, now: float) -> Wish | None:
+        """Some that begin at once, of a kind that is not held. Beside others that wait here they have their turn: slots
+        are kept for them as they become free."""
+        free = self.concurrency - self.running - self.kept
+        limit = min(free - len(self.waiting), most)
+        if limit <= 0 and self.waiting:
+            if not self.keep_some and now - self.asked_some > IN_TURN:
+                self.keep_some = max(1, min(most, self.concurrency // 2))
+            limit = self.keep_some if self.keep_some <= free else 0
         if limit <= 0:
             return None
+        self.keep_some, self.asked_some = 0, now
         self.kept += limit
         suspects = 0 if self.suspects else 1
         self.suspects += suspects
@@ -93,7 +103,7 @@ class Buffer:
 
     def take(self, now: float) -> Iterator[Claimed]:
         """Those for which there is a slot now."""
-        while self.waiting and self.running + self.kept + self.keep < self.concurrency:
+        while self.waiting and self.running + self.kept + self.keep + self.keep_some < self.concurrency:
             job, _ = self.waiting.popleft()
             self.running += 1
             yield job

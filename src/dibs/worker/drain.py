@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -108,6 +109,7 @@ class Drain:
     tallies: Tallies = field(init=False)
     lane: Lane = field(init=False)
     row_lanes: list[RowLane] = field(default_factory=list)
+    lanes_turned: deque[tuple[Lane, Feed]] = field(default_factory=deque)
     threads: DaemonThreads = field(init=False)
     progress: Progress = field(init=False)
     runner: Runner = field(init=False)
@@ -136,6 +138,8 @@ class Drain:
         )
         self.lane = Lane(self.engine, session, worker, self.heart.doubt, tells=self.tells)
         self.row_lanes = [self._row_lane(row, source) for row, source in zip(others, self.sources, strict=True)]
+        feeds = (self.feed, *self.feeds.values())
+        self.lanes_turned = deque(zip((self.lane, *self.row_lanes), feeds, strict=True))
         self.tallies = Tallies(self.engine)
         self.threads = DaemonThreads(self.concurrency, "dibs-job")
         self.progress = Progress(self.engine, self.loop)
@@ -169,7 +173,7 @@ class Drain:
         self.second_look = time.monotonic() + SECOND_LOOK if self.silent else None
         self.report.available = await self.engine.arun(claims.available(await self._every_queue(), COUNTED))
         for source in self.sources:
-            await mind(self.engine, source)
+            await mind(self.engine.arun, source)
             self.report.available += (await self.engine.arun(adopted.counted(source, COUNTED)))[0]
 
     def _row_lane(self, row: WorkerId, source: Source) -> RowLane:
@@ -187,7 +191,10 @@ class Drain:
         if self.running:
             await self._wait_for_one()
             return not self._over()
-        return not self._unsaid() and await self._wait_for_due(room)
+        if self._unsaid():  # somebody else has a lock on their rows
+            await asyncio.sleep(PAUSE)
+            return not self._late()
+        return await self._wait_for_due(room)
 
     def _unsaid(self) -> bool:
         return any(feed.settles for feed in (self.feed, *self.feeds.values()))
@@ -195,7 +202,8 @@ class Drain:
     async def _turns(self, *, claiming: bool = True) -> int:
         """One on each lane that has something to do; how many jobs they took."""
         claimed = 0
-        for lane, feed in zip((self.lane, *self.row_lanes), (self.feed, *self.feeds.values()), strict=True):
+        self.lanes_turned.rotate()  # another one is first each time: what there is room for is not all for one
+        for lane, feed in self.lanes_turned:
             room = self._room() if claiming else 0
             if room or feed.settles:
                 turn = await self._turn(lane, feed, room)
@@ -217,17 +225,18 @@ class Drain:
             ask = Ask(await self._queues(), limit, suspects, unknown=tuple(self.unknown))
         settles = feed.settles
         turn = await lane.turn(ask, [settle for _, settle in settles])  # raises: they are kept for the end
-        feed.settles = []
+        feed.settles = [each for each in settles if each[0].id in turn.later]
         for job, settle in settles:
-            self._count(job, settle.change, turn)
+            if job.id not in turn.later:
+                self._count(job, settle.change, turn)
         for job in turn.claimed:
-            self._start(job)
+            self._start(job, feed)
             self.misses = 0
         return turn
 
-    def _start(self, job: Claimed) -> None:
+    def _start(self, job: Claimed, feed: Feed) -> None:
         task = self.tasks.get(job.type)
-        if task is None:
+        if task is None or task.takes_rows != bool(feed.source):
             self.unknown.append(job.type)
             self.feed.settles.append((job, Settle(job.lease, Back(Way.RELEASE))))
             return

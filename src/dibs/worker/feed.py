@@ -15,4 +15,5 @@ class Feed:
 
     source: Source | None = None  # None: the queues
     settles: list[tuple[Claimed, Settle]] = field(default_factory=list)
+    later: list[tuple[Claimed, Settle]] = field(default_factory=list)  # what could not be said yet
     dry: bool = False  # the last ask took all that there was

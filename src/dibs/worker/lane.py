@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import getrandbits
+from typing import ClassVar
 
 from dibs.engines.engine import Engine, Patience, Session
 from dibs.errors import Conflict, ConnectionLost, DatabaseError, DibsError, Refused, Unreachable
@@ -58,6 +59,7 @@ class Lane:
     asked: bool = True  # since somebody last looked
     alone: bool = True  # tells without a turn too, when none comes; needs a running loop
     telling: Task[None] | None = None
+    hurried: ClassVar[tuple[type[DatabaseError], ...]] = ()  # errors after which nobody waits here
 
     async def turn(self, ask: Ask | None, settles: Sequence[Settle] = ()) -> Turn:
         """Settle what is done, claim what is next. Waits through short outages; never loses a settle."""
@@ -73,8 +75,10 @@ class Lane:
                 self.note([] if told else changing)
                 return turn
             except (Conflict, Unreachable) as error:
-                patience = patience or Patience(self._converse(None), self.engine.deadline, reached=self.engine.reached)
                 self._untold(told, changing)
+                if isinstance(error, self.hurried):
+                    raise
+                patience = patience or Patience(self._converse(None), self.engine.deadline, reached=self.engine.reached)
                 await sleep(patience.pause(error))
             except ConnectionLost:
                 self._untold(told, changing)

@@ -7,17 +7,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from dibs.engines.engine import Engine
-from dibs.errors import Conflict, ConnectionLost, DatabaseError, DeadlineExceeded, DibsError, Unreachable
+from dibs.errors import Conflict, ConnectionLost, DatabaseError, DeadlineExceeded, DibsError, Locked, Unreachable
 from dibs.job import Claimed, JobId, JobState, WorkerId
-from dibs.ladder import Key
-from dibs.lifecycle import CANCELLING, SUCCESS, Done
+from dibs.ladder import START, Key
+from dibs.lifecycle import CANCELLING, SUCCESS, Back, Done, Way
 from dibs.operations import adopted
-from dibs.operations.adopted import RANKS, Room, Source, Taken, taken_of
+from dibs.operations.adopted import RANKS, UNWRITTEN, Room, Source, Taken, printable, taken_of
 from dibs.operations.claims import Settle, Turn, Want
 from dibs.operations.operation import Operation
 from dibs.worker.lane import Ask, Lane, culprit
@@ -28,6 +29,8 @@ LOOK = 1.0  # seconds between readings of the table from its beginning, while th
 SHARE = 20  # and so many times as long as the last one took, at least
 PASSING = (Conflict, ConnectionLost, DeadlineExceeded, Unreachable)  # the next try may go through
 OFTEN, SELDOM = 1.0, 60.0  # seconds between looks at what was left behind
+AVOIDED, MOST_AVOIDED = 60.0, 100  # seconds for which a row is left alone that cannot be claimed; how many of them
+LOCKED = 5.0  # seconds after which a row is tried again that somebody else had a lock on
 
 
 @dataclass(slots=True)
@@ -41,6 +44,10 @@ class RowLane(Lane):
     looks: float = 0.0  # seconds that it took
     came: list[tuple[Claimed, Taken]] = field(default_factory=list)  # with the turn that is under way
     aside: list[Settle] = field(default_factory=list)  # what needs no run, and could not be settled yet
+    avoided: dict[str, float] = field(default_factory=dict)  # keys of rows that cannot be claimed: until when
+    locked: bool = False  # somebody else had a lock on a row that was to be settled
+    split: bool = False  # the turn did not claim all that it could
+    hurried: ClassVar[tuple[type[DatabaseError], ...]] = (Locked,)
 
     @classmethod
     def open(
@@ -62,42 +69,108 @@ class RowLane(Lane):
         if self.place is not None and began - self.looked > max(LOOK, SHARE * self.looks):
             self.place = None
         whole = self.place is None
-        settles = [*self.aside, *settles]
-        try:
-            turn = await Lane.turn(self, ask, settles)
-        except PASSING:
-            raise
-        except DatabaseError as error:  # a trigger or a constraint of that table: it must not keep the others
-            turn = await self._one_by_one(settles, error)
+        turn = await self._around(ask, [*self.aside, *settles])
         if ask and whole:
             self.looked, self.looks = began, time.monotonic() - began
         came, self.came = self.came, []
-        self.aside = self._set_aside([(job, taken) for job, taken in came if not _runs(job, taken)])
-        if not self.aside:
-            return turn._replace(picked=len(came))
+        self.aside = [each for each in self.aside if each.lease.job_id in turn.later]
+        aside = self._set_aside([(job, taken) for job, taken in came if not _runs(job, taken)])
+        if not aside:
+            return turn._replace(picked=len(came) or turn.picked)
         try:
-            await Lane.turn(self, None, self.aside)
-            self.aside = []
+            await Lane.turn(self, None, aside)
         except DatabaseError as error:  # those that run are not to be lost with it
+            self.aside += aside
             log.warning("What needs no run is settled with the next turn: %s", error)
         return turn._replace(claimed=[job for job, taken in came if _runs(job, taken)], picked=len(came))
+
+    async def _around(self, ask: Ask | None, settles: Sequence[Settle]) -> Turn:
+        """A turn in which one row that is locked or refused by its table keeps no other."""
+        later = await self._locked(settles) if self.locked else frozenset()
+        self.split = False
+        try:
+            turn = await Lane.turn(self, ask, _without(settles, later))
+        except Locked:
+            later = await self._locked(settles)
+            if ask:
+                await self._put_off(ask, "is locked by somebody else", LOCKED)
+            turn = await Lane.turn(self, ask, _without(settles, later))
+        except PASSING:
+            raise
+        except DatabaseError as error:  # a trigger or a constraint of that table
+            if now := _without(settles, later):
+                turn = await self._one_by_one(now, error)
+            elif ask is None:
+                raise
+            else:
+                turn = await self._one_only(ask)
+        self.locked = bool(later)
+        return turn._replace(later=later, picked=ask.limit if ask and self.split else 0)
+
+    async def _locked(self, settles: Sequence[Settle]) -> frozenset[JobId]:
+        return await self.session.arun(adopted.held(self.source, settles))
+
+    async def _one_only(self, ask: Ask) -> Turn:
+        """The table refuses the claim of some row: one at a time, until it is the culprit's turn, who is left alone."""
+        self.split, self.place, now = True, None, time.monotonic()
+        self.ladders.forget()
+        self.avoided = {key: until for key, until in self.avoided.items() if until > now}
+        one = replace(ask, limit=1)
+        try:
+            return await Lane.turn(self, one)
+        except PASSING:
+            raise
+        except DatabaseError as refused:
+            if len(self.avoided) >= MOST_AVOIDED:
+                raise
+            if not await self._put_off(one, f"cannot be claimed: {refused}", AVOIDED):
+                key = await self.session.arun(adopted.first(self.source, [*self.avoided]))
+                if key is None:
+                    raise
+                self.avoided[key] = now + AVOIDED
+                log.error("Row %s of %s cannot be claimed: %s", printable(key), self.source.name, refused)
+        return Turn([], None)
+
+    async def _put_off(self, ask: Ask, why: str, seconds: float) -> bool:
+        """Jobs that are due and whose rows cannot be written: they are due later, attempt not used."""
+        want = self._want(ask)._replace(ranges=[(*key, *START) for key in self._ranges(ask)])
+        try:
+            claimed = (await self.session.arun(adopted.due(self.source, want))).claimed
+            releases = [Settle(job.lease, Back(Way.RELEASE), key=taken_of(job).key) for job in claimed]
+            locked = await self._locked(releases) if seconds == LOCKED else {job.id for job in claimed}
+            for n, each in enumerate(releases):
+                if each.lease.job_id in locked:
+                    releases[n] = each._replace(change=Back(Way.RELEASE, seconds))
+                    log.warning("Row %s of %s %s", _named(each.key or ()), self.source.name, why)
+            if releases:
+                await self.session.arun(adopted.settle(self.source, [each._replace(key=None) for each in releases]))
+        except BaseException:
+            self.doubt(self.worker, want.number)  # what it took is handed back with the next beat
+            raise
+        return bool(claimed)
+
+    async def _one_by_one(self, settles: Sequence[Settle], error: DatabaseError) -> Turn:
+        self.split = self.split or bool(settles)
+        return await Lane._one_by_one(self, settles, error)
 
     async def _alone(self, settle: Settle, culprits: set[JobId]) -> Turn:
         """If its table refuses even that it failed, the row is left as it is, and its job alone says so."""
         try:
-            return await self.engine.arun(self._converse(None, [settle]))
+            return await self.session.arun(self._converse(None, [settle]))
         except PASSING:
             raise
         except DatabaseError as error:
             failed = culprit(settle, error)
         culprits.add(settle.lease.job_id)
         try:
-            return await self.engine.arun(self._converse(None, [failed]))
+            return await self.session.arun(self._converse(None, [failed]))
         except PASSING:
             raise
         except DatabaseError as error:
             log.error("Row %s of %s cannot be written: %s", _named(settle.key or ()), self.source.name, error)
-            return await self.engine.arun(self._converse(None, [failed._replace(key=None)]))
+            assert isinstance(failed.change, Done)
+            alone = failed._replace(key=None, change=failed.change._replace(hook_error=UNWRITTEN))
+            return await self.session.arun(self._converse(None, [alone]))
 
     def _set_aside(self, those: Sequence[tuple[Claimed, Taken]]) -> list[Settle]:
         settles = []
@@ -125,7 +198,7 @@ class RowLane(Lane):
     def _converse(
         self, want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str] = ()
     ) -> Operation[Turn]:
-        room = Room(want, self.worker_name, self.place) if want else None
+        room = Room(want, self.worker_name, self.place, [*self.avoided]) if want else None
         return adopted.turn(self.source, room, settles, events)
 
     def _ranges(self, ask: Ask) -> Sequence[Key]:
@@ -150,8 +223,12 @@ def _runs(job: Claimed, taken: Taken) -> bool:
     return taken.row is not None and not taken.done and job.finishing < CANCELLING
 
 
+def _without(settles: Sequence[Settle], those: Collection[JobId]) -> list[Settle]:
+    return [each for each in settles if each.lease.job_id not in those]
+
+
 def _named(key: Sequence[object]) -> str:
-    return ", ".join(map(str, key))
+    return printable(", ".join(map(str, key)))
 
 
 @dataclass(slots=True)
@@ -181,15 +258,15 @@ class RowWatch:
         """One look."""
         if now - self.minded >= max(OFTEN, min(SELDOM, self.source.stuck_after / 5)):
             self.minded = now
-            await mind(self.engine, self.source)
-        if self.is_idle() and await self.engine.arun(adopted.waiting(self.source)):
+            await mind(self.engine.arun_once, self.source)
+        if self.is_idle() and await self.engine.arun_once(adopted.waiting(self.source)):
             self.woken()
 
 
-async def mind(engine: Engine, source: Source) -> None:
+async def mind(run: Callable[[Operation[int]], Awaitable[int]], source: Source) -> None:
     """Rows of dead workers wait again, and say so; rows without a lease are watched."""
-    await engine.arun(adopted.mend(source))
-    noticed = await engine.arun(adopted.notice(source))
+    await run(adopted.mend(source))
+    noticed = await run(adopted.notice(source))
     if noticed:
         log.info(
             "%d rows of %s run without a lease of ours: each is taken over if it still does in %g s",

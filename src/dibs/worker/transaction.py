@@ -72,5 +72,5 @@ class JobTransaction:
         self.job.began = True
 
     def _fenced(self, turn: Turn) -> None:
-        if turn.lost or turn.before:
+        if turn.lost or turn.before or turn.unwritten:
             raise LeaseLost(self.job.id)

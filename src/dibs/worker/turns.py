@@ -34,6 +34,7 @@ from dibs.worker.wakeups import Wakeups
 log = logging.getLogger("dibs")
 
 FLUSH, FLUSH_AFTER = 100, 0.003  # a second turn at the same time is worth it for so many ends, or after so many seconds
+LATER = 0.25  # seconds before a settle is tried again whose row somebody else has locked
 PAUSE = 0.1  # after a turn that failed although it was repeated for a while
 
 
@@ -75,7 +76,7 @@ class Turns:
         self.stopped.set()
 
     async def _turns(self, lane: Lane, feed: Feed) -> None:
-        while not self.over or feed.settles:
+        while not self.over or feed.settles or feed.later:
             if self.in_flight and self.buffer.waiting and len(feed.settles) < FLUSH:
                 await asyncio.sleep(FLUSH_AFTER)  # the other lane is under way and there is enough to do: let more end
             settles, feed.settles = feed.settles, []
@@ -92,7 +93,7 @@ class Turns:
         if self.limits.jobs is not None and self.stats.claimed >= self.limits.jobs:
             return None
         if feed.source is not None:
-            return self.buffer.wish_some(feed.source.batch)
+            return self.buffer.wish_some(feed.source.batch, time.monotonic())
         return self.buffer.wish(time.monotonic()) if self.names else None
 
     @property
@@ -115,7 +116,12 @@ class Turns:
         finally:
             self.in_flight -= 1
         for job, settle in settles:
-            self._count(job, settle.change, turn)
+            if job.id in turn.later:
+                feed.later.append((job, settle))
+            else:
+                self._count(job, settle.change, turn)
+        if turn.later:
+            self.loop.call_later(LATER, self._say_again, feed)
         if wish:
             self._came(feed, wish, turn)
             await asyncio.sleep(0)  # what was claimed begins before more is asked for
@@ -133,9 +139,9 @@ class Turns:
         feed.dry = wish.at_once and took < wish.limit
         if claimed:
             self.wakeups.found()
-        known = [job for job in claimed if job.type in self.tasks]
+        known = [job for job in claimed if (task := self.tasks.get(job.type)) and task.takes_rows == bool(feed.source)]
         if len(known) < len(claimed):
-            self._refuse([job for job in claimed if job.type not in self.tasks])
+            self._refuse([job for job in claimed if job not in known])
         ready = self.buffer.came(wish, known, time.monotonic())
         if self.stopping or self.in_trouble:
             for job in ready:
@@ -149,11 +155,12 @@ class Turns:
             self.signal.set()
 
     def _refuse(self, jobs: Sequence[Claimed]) -> None:
-        """Of tasks that are not known here: left for others, and out of the next claims."""
+        """Of tasks that are not known here, or are for rows only: left for others, and out of the next claims."""
         for name in {job.type for job in jobs} - self.unknown:
             log.warning("No task is named %r here: its jobs are left for other workers", name)
             self.unknown.add(name)
-        self._release(jobs)
+        self.feed.settles += [(job, Settle(job.lease, Back(Way.RELEASE))) for job in jobs]
+        self.signal.set()
 
     def _release(self, jobs: Iterable[Claimed]) -> None:
         for job in jobs:
@@ -165,6 +172,11 @@ class Turns:
         task = self.tasks.get(job.type)
         keep, key = (task.keep, task.row_key(job)) if task else (RETENTION_DAYS, None)
         self._feed(job).settles.append((job, Settle(job.lease, change, keep, job.attempts, key)))
+
+    def _say_again(self, feed: Feed) -> None:
+        feed.settles[:0] = feed.later
+        feed.later.clear()
+        self.signal.set()
 
     def _feed(self, job: Claimed) -> Feed:
         return self.feeds.get(job.type, self.feed) if self.feeds else self.feed

@@ -51,6 +51,7 @@ class Wakeups:
     learned: Callable[[Sequence[str]], None]
     is_idle: Callable[[], bool]
     stirred: Callable[[], None] = lambda: None  # somebody has written something, which may concern an adopted table
+    looked: Callable[[], None] | None = None  # a while is over: there may be something in the queues; else `woken`
     pause: float = FIRST_LOOK
     due: float = float("inf")  # when something becomes due, by time.time()
     sooner: asyncio.Event = field(default_factory=asyncio.Event)
@@ -75,7 +76,7 @@ class Wakeups:
             if time.monotonic() - looked < self.look and not self.is_idle():
                 continue
             self.due = float("inf")
-            self.woken()
+            (self.looked or self.woken)()
             looked = time.monotonic()
             await self._ask_ahead()
             if self.engine.can.listens:

@@ -92,6 +92,7 @@ class Worker(Turns):
             self._learn,
             lambda: self.feed.dry,
             self._stirred,
+            self._looked,
         )
         self.heart.start()
         self.begun.set()
@@ -196,6 +197,12 @@ class Worker(Turns):
                 for row, source in zip(rows[LANES:], sources, strict=True)
             ],
         ]
+
+    def _looked(self) -> None:
+        """New rows of adopted tables are looked for as often as their users say."""
+        self.feed.dry = False
+        self.buffer.woken()
+        self.signal.set()
 
     def _stirred(self) -> None:
         for watch in self.watches:

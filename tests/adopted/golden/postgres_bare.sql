@@ -15,6 +15,7 @@ written as (
     %(written_attempts)s::smallint[]) d(job, key, state, error, attempts)
   where t."id" = any (array[(d.key::jsonb ->> 0)::bigint]) and case when t."status" = 'started' then true else false end
     and d.job <> all ((select ids from refused)::bigint[])
+    and (select j.row_key from "dibs".jobs j where j.id = d.job and j.type = 'things') = t."id"::text
   returning d.job),
 resumed as (
   update "public"."things" t set "status" = 'started'
@@ -24,7 +25,7 @@ resumed as (
       or r.rank %% 10 = 0 and r.attempts = 1 and t."status" in ('failed', 'failed'))
     and (r.finishing = 0 or r.finishing >= 100 or t."status" = 'started')
     and not (r.rank %% 10 = 9 and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t."status" = 'started' and false)
-    and true
+    and (r.finishing > 0 or true)
   returning r.id as job, json_build_object(
     'row', row_to_json(t), 'key', json_build_array(t."id"::text), 'done', false)::text as payload),
 room as materialized (
@@ -32,29 +33,33 @@ room as materialized (
     and not exists (select from "dibs".queues q where q.name = 'things' and q.paused)
     then greatest(%(room)s::int - (select count(*) from turn where token is not null), 0) else 0 end as n),
 picked as materialized (
-    select t."id" as k0 from "public"."things" t
+    select t."id" as k0, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
     where "status" = 'queued' and true
-      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+      and t."id"::text <> all (%(avoid)s::text[])
     order by "id" limit (select n from room) for update skip locked),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
+watched as materialized (
+  select j.id from "dibs".jobs j where j.id = any (array(select job from picked where job is not null)) for no key update skip locked),
 leased as (
   insert into "dibs".jobs as j (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
   select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint,
     1, %(max_attempts)s::smallint, 'things', 'things', p.k0::text,
     jsonb_build_object('table', 'things', 'key', jsonb_build_array(p.k0::text)), statement_timestamp()
-  from picked p where exists (select from alive)
+  from picked p where exists (select from alive) and (p.job is null or p.job = any (array(select id from watched)))
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
     claimed_at = excluded.claimed_at, run_at = excluded.run_at
-    where not j.held and j.attempts = 0 and (j.rank %% 10 = 9 or j.run_at <= statement_timestamp())
+    where (not j.held and j.claimed_at is null and j.rank %% 10 = 9)
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
   update "public"."things" t set "status" = 'started'
   from leased l where t."id" = any (array[(l.key -> 'key' ->> 0)::bigint]) and case when t."status" = 'queued' then true else false end
   returning l.*, json_build_object('row', row_to_json(t), 'key', json_build_array(t."id"::text), 'done', false,
     'place', json_build_array(t."id"::text))::text as payload)
-select id, token, type, queue, payload, attempts, max_attempts, rank, run_at, crashes, finishing, clock, paused, unsettled
+select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing,
+  clock, paused, unsettled
 from turn where token is null
 union all
 select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing,
@@ -83,6 +88,7 @@ written as (
     %(written_attempts)s::smallint[]) d(job, key, state, error, attempts)
   where t."id" = any (array[(d.key::jsonb ->> 0)::bigint]) and case when t."status" = 'started' then true else false end
     and d.job <> all ((select ids from refused)::bigint[])
+    and (select j.row_key from "dibs".jobs j where j.id = d.job and j.type = 'things') = t."id"::text
   returning d.job),
 resumed as (
   update "public"."things" t set "status" = 'started'
@@ -92,7 +98,7 @@ resumed as (
       or r.rank %% 10 = 0 and r.attempts = 1 and t."status" in ('failed', 'failed'))
     and (r.finishing = 0 or r.finishing >= 100 or t."status" = 'started')
     and not (r.rank %% 10 = 9 and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t."status" = 'started' and false)
-    and true
+    and (r.finishing > 0 or true)
   returning r.id as job, json_build_object(
     'row', row_to_json(t), 'key', json_build_array(t."id"::text), 'done', false)::text as payload),
 room as materialized (
@@ -100,30 +106,34 @@ room as materialized (
     and not exists (select from "dibs".queues q where q.name = 'things' and q.paused)
     then greatest(%(room)s::int - (select count(*) from turn where token is not null), 0) else 0 end as n),
 picked as materialized (
-    select t."id" as k0 from "public"."things" t
+    select t."id" as k0, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
     where ("id") > (%(place_0)s::text::bigint)
       and "status" = 'queued' and true
-      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+      and t."id"::text <> all (%(avoid)s::text[])
     order by "id" limit (select n from room) for update skip locked),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
+watched as materialized (
+  select j.id from "dibs".jobs j where j.id = any (array(select job from picked where job is not null)) for no key update skip locked),
 leased as (
   insert into "dibs".jobs as j (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
   select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint,
     1, %(max_attempts)s::smallint, 'things', 'things', p.k0::text,
     jsonb_build_object('table', 'things', 'key', jsonb_build_array(p.k0::text)), statement_timestamp()
-  from picked p where exists (select from alive)
+  from picked p where exists (select from alive) and (p.job is null or p.job = any (array(select id from watched)))
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
     claimed_at = excluded.claimed_at, run_at = excluded.run_at
-    where not j.held and j.attempts = 0 and (j.rank %% 10 = 9 or j.run_at <= statement_timestamp())
+    where (not j.held and j.claimed_at is null and j.rank %% 10 = 9)
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
   update "public"."things" t set "status" = 'started'
   from leased l where t."id" = any (array[(l.key -> 'key' ->> 0)::bigint]) and case when t."status" = 'queued' then true else false end
   returning l.*, json_build_object('row', row_to_json(t), 'key', json_build_array(t."id"::text), 'done', false,
     'place', json_build_array(t."id"::text))::text as payload)
-select id, token, type, queue, payload, attempts, max_attempts, rank, run_at, crashes, finishing, clock, paused, unsettled
+select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing,
+  clock, paused, unsettled
 from turn where token is null
 union all
 select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing,
@@ -135,31 +145,57 @@ union all
 select id, token, 'things', 'things', key::text, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from leased
 where (select count(*) from taken) < (select count(*) from leased) and id <> all (array(select id from taken));
 
+-- due
+select * from "dibs".turn_1(
+    %(worker)s::bigint, %(claim)s::int, %(again)s::int, %(suspects)s::int, '{}'::text[],
+    %(ranges_queue)s::text[], %(ranges_rank)s::smallint[], %(ranges_at)s::timestamptz[], %(ranges_id)s::bigint[], _rows => true);
+
+-- first
+with room as materialized (select 1 as n)
+select p.k0::text from (
+    select t."id" as k0, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
+    where "status" = 'queued' and true
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+      and t."id"::text <> all (%(avoid)s::text[])
+    order by "id" limit (select n from room) for update skip locked) p;
+
+-- held
+with d as materialized (
+  select * from unnest(%(written_job)s::bigint[], %(written_key)s::text[]) d(job, key)),
+free as materialized (
+  select d.job from d cross join "public"."things" t where t."id" = any (array[(d.key::jsonb ->> 0)::bigint]) for no key update of t skip locked)
+select d.job from d cross join "public"."things" t where t."id" = any (array[(d.key::jsonb ->> 0)::bigint]) and d.job <> all (array(select job from free));
+
 -- waiting
+set local lock_timeout = '1s';
 select 1 from "public"."things" t where "status" = 'queued' and true
-      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null limit 1;
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit 1;
 
 -- count
+set local lock_timeout = '1s';
 select (select count(*) from (select from "public"."things" t where "status" = 'queued' and true
-      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null limit %(most)s::int) x),
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit %(most)s::int) x),
   (select count(*) from (select from "public"."things" t where "status" = 'started' limit %(most)s::int) x);
 
 -- mend
+set local lock_timeout = '1s';
 update "public"."things" t set "status" = 'queued'
 from (
-  select j.id, j.payload from "dibs".jobs j
-  where j.type = 'things' and j.row_key is not null and not j.held and j.state = 1 and j.finishing = 0 and j.attempts > 0
-  for update skip locked) j
+  select j.id, j.payload from "public"."things" t join "dibs".jobs j on j.type = 'things' and j.row_key = t."id"::text
+  where t."status" = 'started' and not j.held and j.state = 1 and j.finishing = 0 and j.attempts > 0
+  for update of j skip locked) j
 where t."id" = any (array[(j.payload -> 'key' ->> 0)::bigint]) and case when t."status" = 'started' then true else false end
 returning j.id;
 
 -- notice
+set local lock_timeout = '1s';
 insert into "dibs".jobs (run_at, rank, max_attempts, queue, type, row_key, payload)
 select greatest(statement_timestamp() + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), 9, %(max_attempts)s::smallint, 'things', 'things', t."id"::text,
   jsonb_build_object('table', 'things', 'key', json_build_array(t."id"::text))
 from "public"."things" t
 where "status" in ('started') and true
   and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text limit 1) is null
+  and not exists (select from "dibs".dead j where j.type = 'things' and j.row_key = t."id"::text and j.hook_error = 'its row could not be written')
 limit %(most)s::int
 on conflict (type, row_key) where row_key is not null do nothing
 returning id;
@@ -169,9 +205,28 @@ select t."status"::text, row_to_json(t)::text,
   (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text)
 from "public"."things" t where t."id" = any (array[(%(key_0)s::text)::bigint]);
 
+-- glimpse
+select d.n - 1, t."status"::text, null, null,
+  (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9)), json_build_array(t."id"::text)::text
+from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross join "public"."things" t where t."id" = any (array[(d.key ->> 0)::bigint]);
+
+-- ended
+select j.id, (j.payload -> 'key')::text from "dibs".history j
+where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'things'
+union all
+select j.id, (j.payload -> 'key')::text from "dibs".dead j
+where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'things';
+
 -- explain
-explain select t."id" from "public"."things" t where "status" = 'queued' and true
-      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null order by "id" limit 5;
+set local enable_seqscan = off;
+set local enable_bitmapscan = off;
+set local enable_hashjoin = off;
+set local enable_mergejoin = off;
+explain with room as materialized (select 5 as n)
+select t."id" as k0, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
+    where "status" = 'queued' and true
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+    order by "id" limit (select n from room) for update skip locked;
 
 -- unknown
 select "status"::text, count(*) from "public"."things" t
@@ -193,7 +248,7 @@ create index concurrently if not exists "things_dibs_running" on "public"."thing
 create or replace function "dibs"."wake things"() returns trigger language plpgsql
 security definer set search_path = pg_catalog, pg_temp as $dibs$
 begin
-  if exists (select from dibs_changed where "status" = 'queued') then
+  if exists (select from dibs_changed where "status"::text = 'queued') then
     perform "dibs".wake_1('things', 4, statement_timestamp());
   end if;
   return null;

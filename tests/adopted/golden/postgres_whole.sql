@@ -10,11 +10,12 @@ with turn as materialized (
 refused as materialized (
   select coalesce(array_agg(u.id::bigint), '{}') as ids from turn cross join lateral jsonb_object_keys(unsettled) u(id)),
 written as (
-  update "Shop"."OrderItem" t set "State" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'again' when 6 then 'started' else 'queued' end, "ended" = case when d.state in (3, 4, 5) then statement_timestamp() end, "why" = case when d.state <> 3 then coalesce(left(d.error::text, 200), t."why") end, "tries" = d.attempts
+  update "Shop"."OrderItem" t set "State" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'again' when 6 then 'started' else 'queued' end, "ended" = case when d.state in (3, 4, 5) then statement_timestamp() end, "why" = case when d.state <> 3 then coalesce(left(d.error::text, 200), case when d.state = 4 then left((select j.failures -> -1 ->> 'error' from "dibs".jobs j where j.id = d.job)::text, 200) end, t."why") end, "tries" = d.attempts
   from unnest(%(written_job)s::bigint[], %(written_key)s::text[], %(written_state)s::smallint[], %(written_error)s::text[],
     %(written_attempts)s::smallint[]) d(job, key, state, error, attempts)
   where t."order" = any (array[(d.key::jsonb ->> 0)::bigint]) and t."line%%" = any (array[(d.key::jsonb ->> 1)::text]) and case when t."State" = 'started' then true else false end
     and d.job <> all ((select ids from refused)::bigint[])
+    and (select j.row_key from "dibs".jobs j where j.id = d.job and j.type = 'Shop.OrderItem') = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
   returning d.job),
 resumed as (
   update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = r.attempts
@@ -24,39 +25,43 @@ resumed as (
       or r.rank %% 10 = 0 and r.attempts = 1 and t."State" in ('failed', 'failed'))
     and (r.finishing = 0 or r.finishing >= 100 or t."State" = 'started')
     and not (r.rank %% 10 = 9 and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t."State" = 'started' and coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
-    and exists (select from "Shop"."OrderItem" where "Shop"."OrderItem"."order" = t."order" and "Shop"."OrderItem"."line%%" = t."line%%" and (deleted is null
-))
+    and (r.finishing > 0 or exists (select from "Shop"."OrderItem" where "Shop"."OrderItem"."order" = t."order" and "Shop"."OrderItem"."line%%" = t."line%%" and (deleted is null
+)))
   returning r.id as job, json_build_object(
-    'row', row_to_json(t), 'key', json_build_array(t."order"::text, t."line%%"::text), 'done', exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"))::text as payload),
+    'row', row_to_json(t), 'key', json_build_array(t."order"::text, (t."line%%"::text collate "C")), 'done', exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"))::text as payload),
 room as materialized (
   select case when (select count(*) from written) + (select count(*) from resumed) >= 0
     and not exists (select from "dibs".queues q where q.name = 'Shop.OrderItem' and q.paused)
     then greatest(%(room)s::int - (select count(*) from turn where token is not null), 0) else 0 end as n),
 picked as materialized (
-    select t."order" as k0, t."line%%" as k1 from "Shop"."OrderItem" t
+    select t."order" as k0, t."line%%" as k1, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
     where "State" = 'queued' and (deleted is null
 )
-      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+      and json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text <> all (%(avoid)s::text[])
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
+watched as materialized (
+  select j.id from "dibs".jobs j where j.id = any (array(select job from picked where job is not null)) for no key update skip locked),
 leased as (
   insert into "dibs".jobs as j (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
   select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint,
-    1, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(p.k0::text, p.k1::text)::text,
-    jsonb_build_object('table', 'Shop.OrderItem', 'key', jsonb_build_array(p.k0::text, p.k1::text)), statement_timestamp()
-  from picked p where exists (select from alive)
+    1, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(p.k0::text, (p.k1::text collate "C"))::text,
+    jsonb_build_object('table', 'Shop.OrderItem', 'key', jsonb_build_array(p.k0::text, (p.k1::text collate "C"))), statement_timestamp()
+  from picked p where exists (select from alive) and (p.job is null or p.job = any (array(select id from watched)))
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
     claimed_at = excluded.claimed_at, run_at = excluded.run_at
-    where not j.held and j.attempts = 0 and (j.rank %% 10 = 9 or j.run_at <= statement_timestamp())
+    where (not j.held and j.claimed_at is null and j.rank %% 10 = 9)
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
   update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1
   from leased l where t."order" = any (array[(l.key -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(l.key -> 'key' ->> 1)::text]) and case when t."State" = 'queued' then true else false end
-  returning l.*, json_build_object('row', row_to_json(t), 'key', json_build_array(t."order"::text, t."line%%"::text), 'done', exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"),
+  returning l.*, json_build_object('row', row_to_json(t), 'key', json_build_array(t."order"::text, (t."line%%"::text collate "C")), 'done', exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"),
     'place', json_build_array(t."weight"::text, t."made"::text, t."order"::text, t."line%%"::text))::text as payload)
-select id, token, type, queue, payload, attempts, max_attempts, rank, run_at, crashes, finishing, clock, paused, unsettled
+select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing,
+  clock, paused, unsettled
 from turn where token is null
 union all
 select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing,
@@ -80,11 +85,12 @@ with turn as materialized (
 refused as materialized (
   select coalesce(array_agg(u.id::bigint), '{}') as ids from turn cross join lateral jsonb_object_keys(unsettled) u(id)),
 written as (
-  update "Shop"."OrderItem" t set "State" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'again' when 6 then 'started' else 'queued' end, "ended" = case when d.state in (3, 4, 5) then statement_timestamp() end, "why" = case when d.state <> 3 then coalesce(left(d.error::text, 200), t."why") end, "tries" = d.attempts
+  update "Shop"."OrderItem" t set "State" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'again' when 6 then 'started' else 'queued' end, "ended" = case when d.state in (3, 4, 5) then statement_timestamp() end, "why" = case when d.state <> 3 then coalesce(left(d.error::text, 200), case when d.state = 4 then left((select j.failures -> -1 ->> 'error' from "dibs".jobs j where j.id = d.job)::text, 200) end, t."why") end, "tries" = d.attempts
   from unnest(%(written_job)s::bigint[], %(written_key)s::text[], %(written_state)s::smallint[], %(written_error)s::text[],
     %(written_attempts)s::smallint[]) d(job, key, state, error, attempts)
   where t."order" = any (array[(d.key::jsonb ->> 0)::bigint]) and t."line%%" = any (array[(d.key::jsonb ->> 1)::text]) and case when t."State" = 'started' then true else false end
     and d.job <> all ((select ids from refused)::bigint[])
+    and (select j.row_key from "dibs".jobs j where j.id = d.job and j.type = 'Shop.OrderItem') = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
   returning d.job),
 resumed as (
   update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = r.attempts
@@ -94,46 +100,51 @@ resumed as (
       or r.rank %% 10 = 0 and r.attempts = 1 and t."State" in ('failed', 'failed'))
     and (r.finishing = 0 or r.finishing >= 100 or t."State" = 'started')
     and not (r.rank %% 10 = 9 and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t."State" = 'started' and coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
-    and exists (select from "Shop"."OrderItem" where "Shop"."OrderItem"."order" = t."order" and "Shop"."OrderItem"."line%%" = t."line%%" and (deleted is null
-))
+    and (r.finishing > 0 or exists (select from "Shop"."OrderItem" where "Shop"."OrderItem"."order" = t."order" and "Shop"."OrderItem"."line%%" = t."line%%" and (deleted is null
+)))
   returning r.id as job, json_build_object(
-    'row', row_to_json(t), 'key', json_build_array(t."order"::text, t."line%%"::text), 'done', exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"))::text as payload),
+    'row', row_to_json(t), 'key', json_build_array(t."order"::text, (t."line%%"::text collate "C")), 'done', exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"))::text as payload),
 room as materialized (
   select case when (select count(*) from written) + (select count(*) from resumed) >= 0
     and not exists (select from "dibs".queues q where q.name = 'Shop.OrderItem' and q.paused)
     then greatest(%(room)s::int - (select count(*) from turn where token is not null), 0) else 0 end as n),
 picked as materialized (
-    select k0, k1 from (select k0, k1 from (select t."order" as k0, t."line%%" as k1 from "Shop"."OrderItem" t
+    select k0, k1, job from (select k0, k1, job from (select t."order" as k0, t."line%%" as k1, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
     where "weight" = %(place_0)s::text::bigint and ("made", "order", "line%%") > (%(place_1)s::text::timestamp with time zone, %(place_2)s::text::bigint, %(place_3)s::text::text)
       and "State" = 'queued' and (deleted is null
 )
-      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+      and json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text <> all (%(avoid)s::text[])
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) same
-    union all select k0, k1 from (select t."order" as k0, t."line%%" as k1 from "Shop"."OrderItem" t
+    union all select k0, k1, job from (select t."order" as k0, t."line%%" as k1, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
     where "weight" < %(place_0)s::text::bigint
       and "State" = 'queued' and (deleted is null
 )
-      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+      and json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text <> all (%(avoid)s::text[])
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) lower) x limit (select n from room)),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
+watched as materialized (
+  select j.id from "dibs".jobs j where j.id = any (array(select job from picked where job is not null)) for no key update skip locked),
 leased as (
   insert into "dibs".jobs as j (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
   select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint,
-    1, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(p.k0::text, p.k1::text)::text,
-    jsonb_build_object('table', 'Shop.OrderItem', 'key', jsonb_build_array(p.k0::text, p.k1::text)), statement_timestamp()
-  from picked p where exists (select from alive)
+    1, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(p.k0::text, (p.k1::text collate "C"))::text,
+    jsonb_build_object('table', 'Shop.OrderItem', 'key', jsonb_build_array(p.k0::text, (p.k1::text collate "C"))), statement_timestamp()
+  from picked p where exists (select from alive) and (p.job is null or p.job = any (array(select id from watched)))
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
     claimed_at = excluded.claimed_at, run_at = excluded.run_at
-    where not j.held and j.attempts = 0 and (j.rank %% 10 = 9 or j.run_at <= statement_timestamp())
+    where (not j.held and j.claimed_at is null and j.rank %% 10 = 9)
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
   update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1
   from leased l where t."order" = any (array[(l.key -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(l.key -> 'key' ->> 1)::text]) and case when t."State" = 'queued' then true else false end
-  returning l.*, json_build_object('row', row_to_json(t), 'key', json_build_array(t."order"::text, t."line%%"::text), 'done', exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"),
+  returning l.*, json_build_object('row', row_to_json(t), 'key', json_build_array(t."order"::text, (t."line%%"::text collate "C")), 'done', exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"),
     'place', json_build_array(t."weight"::text, t."made"::text, t."order"::text, t."line%%"::text))::text as payload)
-select id, token, type, queue, payload, attempts, max_attempts, rank, run_at, crashes, finishing, clock, paused, unsettled
+select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing,
+  clock, paused, unsettled
 from turn where token is null
 union all
 select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing,
@@ -145,47 +156,93 @@ union all
 select id, token, 'Shop.OrderItem', 'Shop.OrderItem', key::text, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from leased
 where (select count(*) from taken) < (select count(*) from leased) and id <> all (array(select id from taken));
 
+-- due
+select * from "dibs".turn_1(
+    %(worker)s::bigint, %(claim)s::int, %(again)s::int, %(suspects)s::int, '{}'::text[],
+    %(ranges_queue)s::text[], %(ranges_rank)s::smallint[], %(ranges_at)s::timestamptz[], %(ranges_id)s::bigint[], _rows => true);
+
+-- first
+with room as materialized (select 1 as n)
+select json_build_array(p.k0::text, (p.k1::text collate "C"))::text from (
+    select t."order" as k0, t."line%%" as k1, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
+    where "State" = 'queued' and (deleted is null
+)
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+      and json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text <> all (%(avoid)s::text[])
+    order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) p;
+
+-- held
+with d as materialized (
+  select * from unnest(%(written_job)s::bigint[], %(written_key)s::text[]) d(job, key)),
+free as materialized (
+  select d.job from d cross join "Shop"."OrderItem" t where t."order" = any (array[(d.key::jsonb ->> 0)::bigint]) and t."line%%" = any (array[(d.key::jsonb ->> 1)::text]) for no key update of t skip locked)
+select d.job from d cross join "Shop"."OrderItem" t where t."order" = any (array[(d.key::jsonb ->> 0)::bigint]) and t."line%%" = any (array[(d.key::jsonb ->> 1)::text]) and d.job <> all (array(select job from free));
+
 -- waiting
+set local lock_timeout = '1s';
 select 1 from "Shop"."OrderItem" t where "State" = 'queued' and (deleted is null
 )
-      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null limit 1;
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit 1;
 
 -- count
+set local lock_timeout = '1s';
 select (select count(*) from (select from "Shop"."OrderItem" t where "State" = 'queued' and (deleted is null
 )
-      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null limit %(most)s::int) x),
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit %(most)s::int) x),
   (select count(*) from (select from "Shop"."OrderItem" t where "State" = 'started' limit %(most)s::int) x);
 
 -- mend
+set local lock_timeout = '1s';
 update "Shop"."OrderItem" t set "State" = 'again'
 from (
-  select j.id, j.payload from "dibs".jobs j
-  where j.type = 'Shop.OrderItem' and j.row_key is not null and not j.held and j.state = 1 and j.finishing = 0 and j.attempts > 0
-  for update skip locked) j
+  select j.id, j.payload from "Shop"."OrderItem" t join "dibs".jobs j on j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
+  where t."State" = 'started' and not j.held and j.state = 1 and j.finishing = 0 and j.attempts > 0
+  for update of j skip locked) j
 where t."order" = any (array[(j.payload -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(j.payload -> 'key' ->> 1)::text]) and case when t."State" = 'started' then true else false end
 returning j.id;
 
 -- notice
+set local lock_timeout = '1s';
 insert into "dibs".jobs (run_at, rank, max_attempts, queue, type, row_key, payload)
-select greatest(coalesce(t."began"::timestamptz, statement_timestamp()) + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), 9, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(t."order"::text, t."line%%"::text)::text,
-  jsonb_build_object('table', 'Shop.OrderItem', 'key', json_build_array(t."order"::text, t."line%%"::text))
+select greatest(coalesce(t."began"::timestamptz, statement_timestamp()) + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), 9, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text,
+  jsonb_build_object('table', 'Shop.OrderItem', 'key', json_build_array(t."order"::text, (t."line%%"::text collate "C")))
 from "Shop"."OrderItem" t
 where "State" in ('started', 'again') and (deleted is null
 )
-  and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text limit 1) is null
+  and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text limit 1) is null
+  and not exists (select from "dibs".dead j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and j.hook_error = 'its row could not be written')
 limit %(most)s::int
 on conflict (type, row_key) where row_key is not null do nothing
 returning id;
 
 -- look
 select t."State"::text, row_to_json(t)::text,
-  (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text)
+  (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text)
 from "Shop"."OrderItem" t where t."order" = any (array[(%(key_0)s::text)::bigint]) and t."line%%" = any (array[(%(key_1)s::text)::text]);
 
+-- glimpse
+select d.n - 1, t."State"::text, t."tries"::text, t."why"::text,
+  (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9)), json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
+from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross join "Shop"."OrderItem" t where t."order" = any (array[(d.key ->> 0)::bigint]) and t."line%%" = any (array[(d.key ->> 1)::text]);
+
+-- ended
+select j.id, (j.payload -> 'key')::text from "dibs".history j
+where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'Shop.OrderItem'
+union all
+select j.id, (j.payload -> 'key')::text from "dibs".dead j
+where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'Shop.OrderItem';
+
 -- explain
-explain select t."order", t."line%%" from "Shop"."OrderItem" t where "State" = 'queued' and (deleted is null
+set local enable_seqscan = off;
+set local enable_bitmapscan = off;
+set local enable_hashjoin = off;
+set local enable_mergejoin = off;
+explain with room as materialized (select 5 as n)
+select t."order" as k0, t."line%%" as k1, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
+    where "State" = 'queued' and (deleted is null
 )
-      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and (j.held or j.attempts > 0 or j.rank %% 10 <> 9 and j.run_at > statement_timestamp()) limit 1) is null order by "weight" desc nulls last, "made", "order", "line%%" limit 5;
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+    order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked;
 
 -- unknown
 select "State"::text, count(*) from "Shop"."OrderItem" t
@@ -193,11 +250,11 @@ where ("State" is null or "State" not in ('queued', 'started', 'completed', 'fai
 ) group by 1 order by 2 desc limit 20;
 
 -- stuck
-select json_build_array(t."order"::text, t."line%%"::text)::text from "Shop"."OrderItem" t
+select json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text from "Shop"."OrderItem" t
 where "State" = 'started' and not coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false) and (deleted is null
 )
   and not exists (select from "dibs".jobs j join "dibs".workers w on w.id = j.worker >> 20
-    where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%%"::text)::text and j.held) limit 1000;
+    where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and j.held) limit 1000;
 
 -- duplicates
 select "order", "line", count(*) from "public"."files" group by "order", "line" having count(*) > 1 order by count(*) desc limit 1000;
@@ -215,7 +272,7 @@ create unique index concurrently if not exists "files_dibs_once" on "public"."fi
 create or replace function "dibs"."wake Shop.OrderItem"() returns trigger language plpgsql
 security definer set search_path = pg_catalog, pg_temp as $dibs$
 begin
-  if exists (select from dibs_changed where "State" = 'queued') then
+  if exists (select from dibs_changed where "State"::text = 'queued') then
     perform "dibs".wake_1('Shop.OrderItem', 4, statement_timestamp());
   end if;
   return null;
@@ -231,7 +288,8 @@ create or replace trigger dibs_wake_update after update on "Shop"."OrderItem" re
 for each statement execute function "dibs"."wake Shop.OrderItem"();
 
 -- cron
-create or replace function "dibs"."recover Shop.OrderItem"() returns bigint language plpgsql as $dibs$
+create or replace function "dibs"."recover Shop.OrderItem"() returns bigint language plpgsql
+set search_path from current as $dibs$
 declare
   silent bigint[]; beats timestamptz[]; freed bigint; left_behind bigint;
 begin
@@ -244,20 +302,20 @@ begin
   with mended as (
     update "Shop"."OrderItem" t set "State" = 'again'
 from (
-  select j.id, j.payload from "dibs".jobs j
-  where j.type = 'Shop.OrderItem' and j.row_key is not null and not j.held and j.state = 1 and j.finishing = 0 and j.attempts > 0
-  for update skip locked) j
+  select j.id, j.payload from "Shop"."OrderItem" t join "dibs".jobs j on j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text
+  where t."State" = 'started' and not j.held and j.state = 1 and j.finishing = 0 and j.attempts > 0
+  for update of j skip locked) j
 where t."order" = any (array[(j.payload -> 'key' ->> 0)::bigint]) and t."line%" = any (array[(j.payload -> 'key' ->> 1)::text]) and case when t."State" = 'started' then true else false end
 returning j.id)
   select count(*) into freed from mended;
   update "Shop"."OrderItem" t set "State" = 'completed' where t."State" = 'started' and t."began" is not null
     and not coalesce(t."began" > statement_timestamp() - make_interval(secs => 300::float8), false) and (deleted is null
 )
-    and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%"::text)::text limit 1) is null and exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%");
+    and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text limit 1) is null and exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%");
   update "Shop"."OrderItem" t set "State" = 'queued' where t."State" = 'started' and t."began" is not null
     and not coalesce(t."began" > statement_timestamp() - make_interval(secs => 300::float8), false) and (deleted is null
 )
-    and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, t."line%"::text)::text limit 1) is null;
+    and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text limit 1) is null;
   get diagnostics left_behind = row_count;
   return freed + left_behind;
 end

@@ -7,7 +7,7 @@ CREATE TABLE dibs_batches (
   finished_at integer,                          -- all of its jobs were final, and its hooks were added
   hooks text                                    -- the jobs to add then
 );
-INSERT INTO "dibs_batches" VALUES(1,'batched',1794885715856000,1794885715865000,NULL,'[{"hook":"on_complete","queue":"hooks","rank":4,"type":"done","delay":0,"max_attempts":3,"run_at":null,"payload":null,"tags":null,"submits":false}]');
+INSERT INTO "dibs_batches" VALUES(1,'batched',1794886081249000,1794886081252000,NULL,'[{"hook":"on_complete","queue":"hooks","rank":4,"type":"done","delay":0,"max_attempts":3,"run_at":null,"payload":null,"tags":null,"submits":false}]');
 CREATE TABLE dibs_dead (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null,
@@ -17,8 +17,8 @@ CREATE TABLE dibs_dead (
   payload text, tags text, progress text, failures text, hook_error text, row_key text,
   submits integer not null default 0, part integer
 );
-INSERT INTO "dibs_dead" VALUES(9,1794885715814000,1794885715811000,1794885715822000,1794885715825000,283734652595732484,2437728,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794885715.813,"finished_at":1794885715.814},{"attempt":2,"error":"second","started_at":1794885715.822,"finished_at":1794885715.825}]',NULL,NULL,0,NULL);
-INSERT INTO "dibs_dead" VALUES(10,1794885715830000,1794885715830000,NULL,1794885715831000,NULL,1358024,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL,0,NULL);
+INSERT INTO "dibs_dead" VALUES(9,1794886081238000,1794886081237000,1794886081238000,1794886081239000,597420122135592964,2589942,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794886081.237,"finished_at":1794886081.238},{"attempt":2,"error":"second","started_at":1794886081.238,"finished_at":1794886081.239}]',NULL,NULL,0,NULL);
+INSERT INTO "dibs_dead" VALUES(10,1794886081239000,1794886081239000,NULL,1794886081240000,NULL,1854104,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL,0,NULL);
 CREATE TABLE dibs_history (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null, expires integer not null,
@@ -27,10 +27,10 @@ CREATE TABLE dibs_history (
   queue text not null, type text not null, unique_key text,
   payload text, tags text, progress text, failures text, result text, submits integer not null default 0, part integer
 );
-INSERT INTO "dibs_history" VALUES(7,1794885715784000,1794885715784000,1794885715790000,1794885715797000,1795490515797000,283734652595732481,1572118,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}',0,NULL);
-INSERT INTO "dibs_history" VALUES(8,1794885715800000,1794885715800000,1794885715801000,1794885715805000,1795490515805000,283734652595732482,1814506,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,0,NULL);
-INSERT INTO "dibs_history" VALUES(18,1794885715858000,1794885715858000,1794885715860000,1794885715861000,1795490515861000,283734652595732489,1424417,2,4,3,1,3,0,'first of its batch','task',NULL,'{"name":"batched"}',NULL,NULL,NULL,NULL,0,18);
-INSERT INTO "dibs_history" VALUES(21,1794885715876000,1794885715872000,1794885715876000,1794885715877000,1795490515877000,283734652595732493,2240199,4,4,3,1,3,0,'provided','task',NULL,'{"name":"provided","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,'"short"',1,NULL);
+INSERT INTO "dibs_history" VALUES(7,1794886081233000,1794886081233000,1794886081234000,1794886081234000,1795490881234000,597420122135592961,1880624,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}',0,NULL);
+INSERT INTO "dibs_history" VALUES(8,1794886081235000,1794886081235000,1794886081236000,1794886081236000,1795490881236000,597420122135592962,1811676,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,0,NULL);
+INSERT INTO "dibs_history" VALUES(18,1794886081250000,1794886081250000,1794886081250000,1794886081251000,1795490881251000,597420122135592969,1418885,2,4,3,1,3,0,'first of its batch','task',NULL,'{"name":"batched"}',NULL,NULL,NULL,NULL,0,18);
+INSERT INTO "dibs_history" VALUES(21,1794886081258000,1794886081256000,1794886081258000,1794886081259000,1795490881259000,597420122135592973,2827736,4,4,3,1,3,0,'provided','task',NULL,'{"name":"provided","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,'"short"',1,NULL);
 CREATE TABLE dibs_jobs (
   id integer primary key autoincrement,         -- or ids would come back once the table is empty
   run_at integer not null,
@@ -58,25 +58,25 @@ CREATE TABLE dibs_jobs (
   row_key text,                                 -- of the row that it stands for, in an adopted table named like its type
   part integer                                  -- of a batch: the id of that part's first job
 );
-INSERT INTO "dibs_jobs" VALUES(1,1794885715777000,1794885715777000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(2,1794885715778000,1794885715778000,NULL,NULL,NULL,0,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794885715780000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(4,1794885715781000,1794885715781000,NULL,NULL,NULL,0,14,0,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(5,1794885715782000,1794885715782000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(6,1794885715783000,1794885715783000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(11,1794885775837000,1794885715834000,1794885715836000,NULL,1896950,2,4,0,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794885715.836,"finished_at":1794885715.837}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(12,1794885715842000,1794885715838000,1794885715841000,NULL,1137121,2,14,0,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794885715.841,"finished_at":1794885715.842}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(13,1794885715845000,1794885715844000,1794885715844000,NULL,1965822,2,4,0,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(14,1794885715846000,1794885715846000,1794885715849000,NULL,1968552,2,4,0,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(15,1794885716236685,1794885715850000,1794885715852000,NULL,2918806,2,24,0,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-010855","started_at":1794885715.852,"finished_at":1794885715.854}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(16,1794885716013922,1794885715851000,1794885715852000,NULL,3016701,2,24,0,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-010855","started_at":1794885715.852,"finished_at":1794885715.854}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(17,1794885715857000,1794885715857000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'batched','task',NULL,NULL,'{"name":"batched"}',NULL,NULL,NULL,NULL,17);
-INSERT INTO "dibs_jobs" VALUES(19,1794885715866000,1794885715866000,1794885715867000,283734652595732490,1158808,1,4,1,1,0,1,3,0,0,'submitting','task',NULL,NULL,'{"name":"submitting","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(20,1826421715872000,1794885715869000,1794885715870000,NULL,2008741,2,4,0,1,2,1,3,0,-1,'processing','task',NULL,NULL,'{"name":"processing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(22,1794885715878000,1794885715878000,1794885715881000,283734652595732494,1800963,1,4,1,0,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(1,1794886081230000,1794886081230000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(2,1794886081230000,1794886081230000,NULL,NULL,NULL,0,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794886081231000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(4,1794886081231000,1794886081231000,NULL,NULL,NULL,0,14,0,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(5,1794886081231000,1794886081231000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(6,1794886081232000,1794886081232000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(11,1794886141241000,1794886081240000,1794886081241000,NULL,1739715,2,4,0,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794886081.241,"finished_at":1794886081.241}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(12,1794886081243000,1794886081242000,1794886081242000,NULL,1305044,2,14,0,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794886081.242,"finished_at":1794886081.243}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(13,1794886081244000,1794886081243000,1794886081244000,NULL,1305777,2,4,0,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(14,1794886081245000,1794886081245000,1794886081245000,NULL,1384990,2,4,0,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(15,1794886082232837,1794886081246000,1794886081247000,NULL,2470567,2,24,0,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-b20bcd","started_at":1794886081.247,"finished_at":1794886081.248}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(16,1794886081931174,1794886081247000,1794886081247000,NULL,3140978,2,24,0,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-b20bcd","started_at":1794886081.247,"finished_at":1794886081.248}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(17,1794886081249000,1794886081249000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'batched','task',NULL,NULL,'{"name":"batched"}',NULL,NULL,NULL,NULL,17);
+INSERT INTO "dibs_jobs" VALUES(19,1794886081252000,1794886081252000,1794886081253000,597420122135592970,1484078,1,4,1,1,0,1,3,0,0,'submitting','task',NULL,NULL,'{"name":"submitting","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(20,1826422081256000,1794886081254000,1794886081255000,NULL,1419503,2,4,0,1,2,1,3,0,-1,'processing','task',NULL,NULL,'{"name":"processing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(22,1794886081259000,1794886081259000,1794886081260000,597420122135592974,2057546,1,4,1,0,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_migrations (
   number integer primary key, name text not null, applied_at integer not null);
-INSERT INTO "dibs_migrations" VALUES(1,'initial',1794885715763000);
+INSERT INTO "dibs_migrations" VALUES(1,'initial',1794886081225000);
 CREATE TABLE dibs_parts (
   id integer primary key,                       -- of its first job
   batch integer not null, last integer not null,  -- and of its last job
@@ -108,9 +108,9 @@ CREATE TABLE dibs_submissions (
   part integer,                                 -- of its job's batch
   primary key (job, round)
 ) without rowid;
-INSERT INTO "dibs_submissions" VALUES(19,1,'task','key-submitting',1,1794885715868000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,1829445715868000,NULL);
-INSERT INTO "dibs_submissions" VALUES(20,1,'task','key-processing',1,1794885715871000,'task-processing','2ead4d73489cf14810f6503ea2097a1d25ef66c88c193350e9938d0a98a05ab7',1794885715872000,NULL,NULL,NULL,NULL,NULL,NULL,1829445715872000,NULL);
-INSERT INTO "dibs_submissions" VALUES(21,1,'task','key-provided',1,1794885715875000,'task-provided','bf4a6dc2f7eeb94e24efc5d93453e31b4e0559c66328b9596982160726c2da5b',1794885715876000,NULL,NULL,NULL,'done','{"tokens":12}',1794885715877000,1802661715877000,NULL);
+INSERT INTO "dibs_submissions" VALUES(19,1,'task','key-submitting',1,1794886081253000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,1829446081254000,NULL);
+INSERT INTO "dibs_submissions" VALUES(20,1,'task','key-processing',1,1794886081255000,'task-processing','2ead4d73489cf14810f6503ea2097a1d25ef66c88c193350e9938d0a98a05ab7',1794886081256000,NULL,NULL,NULL,NULL,NULL,NULL,1829446081256000,NULL);
+INSERT INTO "dibs_submissions" VALUES(21,1,'task','key-provided',1,1794886081257000,'task-provided','bf4a6dc2f7eeb94e24efc5d93453e31b4e0559c66328b9596982160726c2da5b',1794886081258000,NULL,NULL,NULL,'done','{"tokens":12}',1794886081259000,1802662081259000,NULL);
 CREATE TABLE dibs_tokens (name text primary key, hash text not null, scopes text not null, created_at integer not null) without rowid;
 CREATE TABLE dibs_unique_keys (
   type text not null, key text not null, job integer not null,
@@ -118,10 +118,10 @@ CREATE TABLE dibs_unique_keys (
   primary key (type, key)
 ) without rowid;
 INSERT INTO "dibs_unique_keys" VALUES('task','held',5,NULL);
-INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948485715806000);
+INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948486081236000);
 CREATE TABLE dibs_worker_names (id integer primary key, name text not null, seen_at integer not null);
-INSERT INTO "dibs_worker_names" VALUES(270590450855,'worker-522dfa',1794885715774000);
-INSERT INTO "dibs_worker_names" VALUES(2465951101640,'worker-010855',1794885715850000);
+INSERT INTO "dibs_worker_names" VALUES(569744226585,'worker-79bb09',1794886081229000);
+INSERT INTO "dibs_worker_names" VALUES(2963188956099,'worker-b20bcd',1794886081246000);
 CREATE TABLE dibs_workers (
   id integer primary key,                       -- random: a number that comes back after a restore belongs to nobody
   name text not null,
@@ -133,11 +133,12 @@ CREATE TABLE dibs_workers (
   asking integer not null default 1,            -- it has claimed since its last beat, or had room to
   claims integer not null default 0             -- of a worker over HTTP: the number of its last claim
 );
-INSERT INTO "dibs_workers" VALUES(270590450855,'worker-522dfa',15.0,3.0,1794885715774000,1794885715774000,1794885715774000,1,0);
+INSERT INTO "dibs_workers" VALUES(569744226585,'worker-79bb09',15.0,3.0,1794886081229000,1794886081229000,1794886081229000,1,0);
 CREATE VIEW dibs_clock as select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000 as now;
 CREATE INDEX dibs_claim_order on dibs_jobs (queue, rank, run_at) where held = 0;
 CREATE UNIQUE INDEX dibs_row_lease on dibs_jobs (type, row_key) where row_key is not null;
 CREATE INDEX dibs_dead_queue on dibs_dead (queue, state);
+CREATE INDEX dibs_dead_row on dibs_dead (type, row_key) where row_key is not null;
 CREATE INDEX dibs_old_requests on dibs_requests (at);
 CREATE INDEX dibs_parts_of_batch on dibs_parts (batch, id);
 CREATE TRIGGER dibs_part_ended after update on dibs_parts when new.total = new.successful + new.failed + new.cancelled begin

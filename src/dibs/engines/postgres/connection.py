@@ -199,8 +199,10 @@ def carry(raw: PatientConnection, dialect: Dialect, operation: Operation[T], whe
         raise translate(error, where) from error
 
 
-async def acarry(raw: PatientAsyncConnection, dialect: Dialect, operation: Operation[T], where: str) -> T:
-    """The same over an async connection."""
+async def acarry(
+    raw: PatientAsyncConnection, dialect: Dialect, operation: Operation[T], where: str, local: str = ""
+) -> T:
+    """The same over an async connection; `local`: settings that hold for this transaction only."""
 
     async def execute(sql: str, values: Any) -> Rows:
         await copying.aclose()
@@ -214,11 +216,11 @@ async def acarry(raw: PatientAsyncConnection, dialect: Dialect, operation: Opera
 
     copying = AsyncExitStack()
     try:
-        if alone(raw, operation):
+        if not local and alone(raw, operation):
             return await arun(execute, dialect.speak(operation, own=True))
         async with raw.transaction(), copying:
             if raw.prepare_threshold is None:
-                await raw.execute(LOCAL_SETTINGS)
+                await raw.execute(LOCAL_SETTINGS + local)
             return await arun(execute, dialect.speak(operation, own=True))
     except (psycopg.Error, OSError) as error:
         if isinstance(error, OSError) and sound(raw):

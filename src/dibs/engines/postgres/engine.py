@@ -33,7 +33,7 @@ SETTINGS = "set default_transaction_isolation to 'read committed'; set jit = off
 # Rows of other people's tables are found by their keys and in their order, whatever an old count of them makes likely.
 ROW_SETTINGS = (
     "; set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; set enable_mergejoin = off"
-    "; set plan_cache_mode = force_generic_plan; set lock_timeout = '5s'"
+    "; set plan_cache_mode = force_generic_plan; set lock_timeout = '1s'; set bytea_output = hex"
 )
 IDLE = 8  # connections kept for reuse
 DIRECT = Capabilities(push_wakeups=True, listens=True, notifies=True, cursor=True)
@@ -308,7 +308,8 @@ class PostgresSession(Session):
         if self.raw is None:
             self.raw = await self.engine.aconnect(self.settings)
         try:
-            return await acarry(self.raw, self.engine.dialect, operation, self.engine.server.where)
+            local = self.settings.replace("; set ", "; set local ") if self.engine.pooled else ""
+            return await acarry(self.raw, self.engine.dialect, operation, self.engine.server.where, local)
         finally:
             if not sound(self.raw):
                 await self.aclose()

@@ -9,7 +9,7 @@ from dibs import errors
 
 # Refused, nothing written, may work in a moment: serialization, deadlock, starting up, shutting down before the
 # statement began, a standby, too many connections.
-FOR_NOW = {"40001", "40P01", "57P03", "25006", "53300", "55P03", "57014"}
+FOR_NOW = {"40001", "40P01", "57P03", "25006", "53300", "57014"}
 NO_ANSWER = {"57P01", "57P02", "57P05"}  # the server ended the session: whether it had committed is unknown
 MISSING_SCHEMA = {"3F000", "42P01", "42883"}
 DENIED = {"28000", "28P01", "42501"}
@@ -25,6 +25,8 @@ def translate(error: psycopg.Error | OSError, where: str) -> errors.DibsError:
     if isinstance(error, OSError):  # of the event loop, about a socket that is gone
         return errors.ConnectionLost(f"The connection to {where} broke: {error}")
     code, text = error.sqlstate or "", _sentence(error)
+    if code == "55P03":
+        return errors.Locked(f"PostgreSQL refused for now: {text}")
     if code in FOR_NOW:
         return errors.Conflict(f"PostgreSQL refused for now: {text}")
     if code in NO_ANSWER or code.startswith("08") or isinstance(error, TimedOut):

@@ -67,6 +67,7 @@ create table dibs.dead (
   submits boolean not null default false, part bigint
 );
 create index dead_queue on dibs.dead (queue, state);
+create index dead_row on dibs.dead (type, row_key) where row_key is not null;
 
 create table dibs.queues (name text collate "C" primary key, paused boolean not null default false);
 

@@ -58,6 +58,7 @@ create table dibs.dead (
   submits integer not null default 0, part integer
 );
 create index dibs.dead_queue on dibs.dead (queue, state);
+create index dibs.dead_row on dibs.dead (type, row_key) where row_key is not null;
 
 create table dibs.queues (name text primary key, paused integer not null default 0) without rowid;
 

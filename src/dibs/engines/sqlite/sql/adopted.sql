@@ -3,11 +3,11 @@
 -- name: table
 -- Its kind (r is a table), its schema and its name, if there is one of that name.
 select case type when 'table' then 'r' else 'v' end, 'main', name, 1 from sqlite_master
-where type in ('table', 'view') and name = :table collate nocase;
+where type in ('table', 'view') and name = :table collate nocase and coalesce(:schema, 'main') = 'main';
 
 -- name: columns
--- Name, type as declared, whether it may be null, and the words of an enum, which SQLite does not have.
-select name, type, "notnull" = 0 and pk = 0, null from pragma_table_xinfo(:table) where hidden in (0, 2, 3) order by cid;
+-- Name, type as declared, whether it may be null, and the words of an enum and what a domain is made of, which SQLite does not have.
+select name, type, "notnull" = 0 and pk = 0, null, null from pragma_table_xinfo(:table) where hidden in (0, 2, 3) order by cid;
 
 -- name: indexes
 -- Of those on plain columns: the name, the columns, whether it is unique, for which rows it holds, if not for all, and whether it
