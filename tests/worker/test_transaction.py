@@ -117,13 +117,14 @@ def test_each_attempt_has_one(app: Dibs, actors: Actors, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_late_owner_cannot_write(app: Dibs, actors: Actors, kind: str) -> None:
-    """The job is cancelled, by its own code through another connection, before it settles."""
+def test_a_late_owner_cannot_write(url: str, actors: Actors, kind: str) -> None:
+    """The job is cancelled, by its own code through another connection, before it settles; and before a beat tells."""
+    app = Dibs(url, lease=400.0, beat=100.0)
     refused: list[str] = []
 
     def late() -> None:
         try:
-            actors.engine.run(_cancel(current_job().id))
+            app.engine.run(_cancel(current_job().id))
             with current_job().transaction() as connection:
                 connection.execute("insert into effects values (1)")
         except LeaseLost as error:
@@ -131,7 +132,7 @@ def test_a_late_owner_cannot_write(app: Dibs, actors: Actors, kind: str) -> None
 
     async def late_too() -> None:
         try:
-            await actors.engine.arun(_cancel(current_job().id))
+            await app.engine.arun(_cancel(current_job().id))
             async with current_job().transaction() as connection:
                 await connection.execute("insert into effects values (1)")
         except LeaseLost as error:
@@ -140,6 +141,7 @@ def test_a_late_owner_cannot_write(app: Dibs, actors: Actors, kind: str) -> None
     job = app.task(name="late")(late if kind == "sync" else late_too).enqueue()
     app.drain()
     assert (effects(actors), job.refresh().state) == ([], JobState.CANCELLED)
+    app.close()
     assert refused == [f"Job {job.id} is no longer ours: it was taken over or cancelled. Nothing was written."]
 
 
