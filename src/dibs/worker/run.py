@@ -130,7 +130,7 @@ class Runner:
         except BaseException as error:  # user code may raise anything, sys.exit included; the worker lives on
             if current.settled:
                 return Committed(SUCCESS)
-            if told_to_stop():
+            if self._told_to_stop():
                 return Released()
             if isinstance(error, Snooze):
                 return Snoozed(error.seconds)
@@ -141,6 +141,9 @@ class Runner:
             return _errored(task, job, error, self.worker, time.monotonic() - began, permanent=permanent)
         finally:
             _only_in(self.process_id)
+
+    def _told_to_stop(self) -> bool:
+        return told_to_stop()
 
     async def _called(self, task: Declared, job: Claimed, arguments: dict[str, Any], current: CurrentJob) -> Any:
         async def innermost() -> Any:
