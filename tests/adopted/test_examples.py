@@ -73,11 +73,6 @@ def test_the_sticker_product_with_two_replicas(app: Dibs, url: str, tmp_path: Pa
     tables = text[text.index("    create table users") : text.index("`dibs adopt apply")]
     application.execute(tables)
     application.execute("insert into users values (1, 10)")
-    for n in range(40):
-        prompt = " " if n % 10 == 0 else f"a cat, number {n}"
-        application.execute(
-            "insert into stickers (id, user_id, prompt) values (%s, 1, %s)", [str(UUID(int=n + 1)), prompt]
-        )
     applied = subprocess.run(
         [sys.executable, "-m", "dibs", "adopt", "apply", "stickers:app", "--yes"],
         env={**os.environ, "DIBS_URL": url, "PYTHONPATH": os.pathsep.join([str(EXAMPLES), *sys.path])},
@@ -86,6 +81,12 @@ def test_the_sticker_product_with_two_replicas(app: Dibs, url: str, tmp_path: Pa
     )
     assert applied.returncode == 0, applied.stderr
     with running(url, log, "dibs", "worker", "stickers:app"), running(url, log, "dibs", "worker", "stickers:app"):
+        until(lambda: log.read_text().count("Worker started: ") == 2, log)  # or one would have done it all
+        for n in range(40):
+            prompt = " " if n % 10 == 0 else f"a cat, number {n}"
+            application.execute(
+                "insert into stickers (id, user_id, prompt) values (%s, 1, %s)", [str(UUID(int=n + 1)), prompt]
+            )
         done = {("completed", 36), ("failed", 4)}
         counts = "select status, count(*) from stickers group by status"
         until(lambda: set(application.execute(counts)) == done, log)
