@@ -71,7 +71,7 @@ def test_steps_come_one_after_another() -> None:
 
 
 def test_steps_with_nothing_to_do_are_left_out() -> None:
-    head = [(None,) * 14]
+    head = [(None,) * 11]
     want = claims.Want(1, 1, 5, [("default", 4, AT, 0)], suspects=0)
     asked = said(SqliteDialect(), claims.turn(want), *[head] * 20)
     assert not any("dibs_history" in sql and sql.startswith("insert") for sql, _ in asked)

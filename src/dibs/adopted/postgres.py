@@ -221,7 +221,7 @@ class PostgresTable:
     %(back_id)s::bigint[], %(back_token)s::bigint[], %(back_way)s::smallint[], %(back_delay)s::float8[], %(back_failure)s,
     %(events)s, true)),
 refused as materialized (
-  select coalesce(array_agg(u.id::bigint), '{{}}') as ids from turn cross join lateral jsonb_object_keys(unsettled) u(id)),
+  select coalesce(array_agg(u.id::bigint), '{{}}') as ids from turn cross join lateral jsonb_object_keys(case when token is null then queue::jsonb end) u(id)),
 written as (
   update {self.table} t set {self.writes()}
   from unnest(%(written_job)s::bigint[], %(written_key)s::text[], %(written_state)s::smallint[], %(written_error)s::text[],
@@ -267,17 +267,15 @@ taken as (
   from leased l where {self.same_row("t", self.from_payload("l.key"))} and {self.says("t", JobState.PENDING)}
   returning l.*, json_build_object('row', row_to_json(t), 'key', {self.key_json("t")}, 'done', {self.has_output("t")},
     'place', json_build_array({place}))::text as payload)
-select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing,
-  clock, paused, unsettled
+select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing
 from turn where token is null
 union all
-select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing,
-  null, null, null
+select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing
 from turn t left join resumed r on r.job = t.id where t.token is not null
 union all
-select id, token, {self.name}, {self.name}, payload, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from taken
+select id, token, {self.name}, {self.name}, payload, attempts, max_attempts, rank, run_at, crashes, finishing from taken
 union all
-select id, token, {self.name}, {self.name}, key::text, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from leased
+select id, token, {self.name}, {self.name}, key::text, attempts, max_attempts, rank, run_at, crashes, finishing from leased
 where (select count(*) from taken) < (select count(*) from leased) and id <> all (array(select id from taken))"""
 
     def _due(self) -> str:

@@ -2,7 +2,8 @@
 
 A name holds one step or several; their rows come one after another. `-- when x` before a step skips it when the
 value x is empty; `-- each x` executes it once for each row of the table x, in one go; `-- gives x` adds the first
-column of its rows to the list x, for the steps that follow; `-- notes x` does so too, and keeps its rows to itself.
+column of its rows to the list x (nulls left out), for the steps that follow; `-- notes x` does so too, and keeps its
+rows to itself.
 Parameters are written `:name`; `dibs.` stands for the schema or the prefix.
 """
 
@@ -91,7 +92,7 @@ class Dialect(ABC):
                 if not step.notes:
                     rows += came
                 if came and (given := step.gives or step.notes):
-                    values[given] += [row[0] for row in came]
+                    values[given] += [row[0] for row in came if row[0] is not None]
                     encoded.pop(given, None)
         return rows
 
@@ -109,8 +110,8 @@ def _given(steps: Sequence[Step]) -> set[str]:
     return {step.gives or step.notes for step in steps} - {""}
 
 
-def _is_there(value: Any) -> bool:
-    return bool(value.rows if isinstance(value, Table) else value)
+def _is_there(value: Any) -> Any:
+    return value.rows if type(value) is Table else value
 
 
 def _statements(package: str) -> Iterator[tuple[str, str]]:

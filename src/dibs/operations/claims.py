@@ -28,8 +28,8 @@ BACK = ("id", "token", "way", "delay", "failure")
 PLAIN = (CODES[JobState.SUCCESSFUL], RETENTION_DAYS, None, None, None)  # most jobs: only their leases are sent
 _lease, _lease_of_row = itemgetter(0), itemgetter(0, 1)
 
-Range: TypeAlias = tuple[str, int, Any, int]
-"""Queue, rank, and the place to start after (on engines with a cursor)."""
+Range: TypeAlias = tuple[str, int] | tuple[str, int, Any, int]
+"""Queue, rank, and on engines with a cursor the place to start after."""
 
 
 class Settle(NamedTuple):
@@ -108,17 +108,9 @@ def turn_values(want: Want | None, settles: Sequence[Settle], events: Sequence[s
         want = NOTHING
     elif not 0 < want.limit <= MAX_CLAIM:
         raise InvalidOption("limit", f"must be between 1 and {MAX_CLAIM:,}, not {want.limit}")
-    plain: list[Lease] = []
-    special: list[Row] = []
-    back: list[Row] = []
-    for lease, change, days, _attempt, _key in sorted(settles, key=_lease):
-        if change is SUCCESS and days == RETENTION_DAYS:
-            plain.append(lease)
-        elif isinstance(change, Done):
-            special.append((*lease, CODES[change.state], days, change.result, change.failure, change.hook_error))
-        else:
-            back.append((*lease, int(change.way), change.delay, change.failure))
-    claim_alone, plain_alone = not settles, want is NOTHING and not special and not back
+    plain = sorted([each.lease for each in settles if each.change is SUCCESS and each.days == RETENTION_DAYS])
+    plain_only, claims = len(plain) == len(settles), want is not NOTHING
+    special, back = ([], []) if plain_only else _not_plain(settles)
     done = sorted([(*lease, *PLAIN) for lease in plain] + special, key=_lease_of_row) if special else plain
     return dict(
         worker=want.worker,
@@ -128,6 +120,7 @@ def turn_values(want: Want | None, settles: Sequence[Settle], events: Sequence[s
         suspects=min(want.suspects, want.limit),
         unknown=list(want.unknown),
         ranges=Table(RANGES, want.ranges),
+        ranks=_ranks(want.ranges),
         settles=len(settles),
         done=Table(DONE, done, ("result", "failure")),
         days=RETENTION_DAYS,
@@ -137,10 +130,31 @@ def turn_values(want: Want | None, settles: Sequence[Settle], events: Sequence[s
         back=Table(BACK, back, ("failure",)),
         events="\n".join(events) or None,
         rows=False,  # of adopted tables are taken by those who know them
-        claim_alone=claim_alone and not plain_alone,
-        plain_alone=plain_alone,
-        whole=not claim_alone and not plain_alone,
+        claim_alone=claims and not settles,
+        plain_alone=plain_only and not claims,
+        plain=plain_only and claims and bool(settles),
+        whole=not plain_only,
     )
+
+
+def _not_plain(settles: Sequence[Settle]) -> tuple[list[Row], list[Row]]:
+    """Those with more to say than their leases: final ones, and those that go back to waiting."""
+    special: list[Row] = []
+    back: list[Row] = []
+    for lease, change, days, _attempt, _key in sorted(settles, key=_lease):
+        if isinstance(change, Back):
+            back.append((*lease, int(change.way), change.delay, change.failure))
+        elif change is not SUCCESS or days != RETENTION_DAYS:
+            special.append((*lease, CODES[change.state], days, change.result, change.failure, change.hook_error))
+    return special, back
+
+
+def _ranks(ranges: Sequence[Range]) -> dict[str, list[int]]:
+    """The same by queue, for engines without a cursor."""
+    ranks: dict[str, list[int]] = {}
+    for place in ranges:
+        ranks.setdefault(place[0], []).append(place[1])
+    return ranks
 
 
 @operation(atomic=True)
@@ -160,8 +174,8 @@ def settle(settles: Sequence[Settle], events: Sequence[str] = ()) -> Operation[T
 
 
 def turn_from_rows(rows: Rows) -> Turn:
-    """The head row, then what was claimed."""
-    picked, *_, clock, paused, unsettled = rows[0]
+    """The head row, in the columns of a job, then what was claimed."""
+    picked, _, paused, unsettled, _, _, _, _, clock, _, _ = rows[0]
     turn = Turn(claimed_from_rows(rows[1:]), clock, frozenset(decode(paused) or ()), picked=picked or len(rows) - 1)
     if unsettled is None:
         return turn

@@ -18,7 +18,7 @@ from typing import ClassVar
 from dibs.engines.engine import Engine, Patience, Session
 from dibs.errors import Conflict, ConnectionLost, DatabaseError, DibsError, Refused, Unreachable
 from dibs.job import LEVELS, Claimed, JobId, JobState, WorkerId
-from dibs.ladder import START, Key, Ladders, Place, Read, ranges
+from dibs.ladder import Key, Ladders, Place, Read, ranges
 from dibs.lifecycle import Done, failure
 from dibs.operations import claims, jobs
 from dibs.operations.claims import CLAIM_BITS, Settle, Turn, Want
@@ -64,7 +64,7 @@ class Lane:
     async def turn(self, ask: Ask | None, settles: Sequence[Settle] = ()) -> Turn:
         """Settle what is done, claim what is next. Waits through short outages; never loses a settle."""
         patience: Patience | None = None
-        changing = [settle.lease.job_id for settle in settles]
+        changing = [settle.lease.job_id for settle in settles] if self.engine.can.notifies else []
         while True:
             want = self._want(ask) if ask else None
             told = self._to_tell(changing)
@@ -135,10 +135,7 @@ class Lane:
         self.asked = True
         self.number = (self.number + 1) % (1 << CLAIM_BITS)
         keys = self._ranges(ask)
-        if self.engine.can.cursor:
-            asked = self.ladders.ask(keys, time.time() + self.ahead)
-        else:
-            asked = [(*key, *START) for key in keys]
+        asked = self.ladders.ask(keys, time.time() + self.ahead) if self.engine.can.cursor else keys
         return Want(self.worker, self.number, ask.limit, asked, ask.suspects, ask.unknown)
 
     def _learn(self, want: Want | None, turn: Turn, asked_at: float) -> None:

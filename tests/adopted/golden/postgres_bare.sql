@@ -8,7 +8,7 @@ with turn as materialized (
     %(back_id)s::bigint[], %(back_token)s::bigint[], %(back_way)s::smallint[], %(back_delay)s::float8[], %(back_failure)s,
     %(events)s, true)),
 refused as materialized (
-  select coalesce(array_agg(u.id::bigint), '{}') as ids from turn cross join lateral jsonb_object_keys(unsettled) u(id)),
+  select coalesce(array_agg(u.id::bigint), '{}') as ids from turn cross join lateral jsonb_object_keys(case when token is null then queue::jsonb end) u(id)),
 written as (
   update "public"."things" t set "status" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'queued' when 6 then 'started' else 'queued' end
   from unnest(%(written_job)s::bigint[], %(written_key)s::text[], %(written_state)s::smallint[], %(written_error)s::text[],
@@ -58,17 +58,15 @@ taken as (
   from leased l where t."id" = any (array[(l.key -> 'key' ->> 0)::bigint]) and case when t."status" = 'queued' then true else false end
   returning l.*, json_build_object('row', row_to_json(t), 'key', json_build_array(t."id"::text), 'done', false,
     'place', json_build_array(t."id"::text))::text as payload)
-select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing,
-  clock, paused, unsettled
+select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing
 from turn where token is null
 union all
-select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing,
-  null, null, null
+select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing
 from turn t left join resumed r on r.job = t.id where t.token is not null
 union all
-select id, token, 'things', 'things', payload, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from taken
+select id, token, 'things', 'things', payload, attempts, max_attempts, rank, run_at, crashes, finishing from taken
 union all
-select id, token, 'things', 'things', key::text, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from leased
+select id, token, 'things', 'things', key::text, attempts, max_attempts, rank, run_at, crashes, finishing from leased
 where (select count(*) from taken) < (select count(*) from leased) and id <> all (array(select id from taken));
 
 -- turn_after
@@ -81,7 +79,7 @@ with turn as materialized (
     %(back_id)s::bigint[], %(back_token)s::bigint[], %(back_way)s::smallint[], %(back_delay)s::float8[], %(back_failure)s,
     %(events)s, true)),
 refused as materialized (
-  select coalesce(array_agg(u.id::bigint), '{}') as ids from turn cross join lateral jsonb_object_keys(unsettled) u(id)),
+  select coalesce(array_agg(u.id::bigint), '{}') as ids from turn cross join lateral jsonb_object_keys(case when token is null then queue::jsonb end) u(id)),
 written as (
   update "public"."things" t set "status" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'queued' when 6 then 'started' else 'queued' end
   from unnest(%(written_job)s::bigint[], %(written_key)s::text[], %(written_state)s::smallint[], %(written_error)s::text[],
@@ -132,17 +130,15 @@ taken as (
   from leased l where t."id" = any (array[(l.key -> 'key' ->> 0)::bigint]) and case when t."status" = 'queued' then true else false end
   returning l.*, json_build_object('row', row_to_json(t), 'key', json_build_array(t."id"::text), 'done', false,
     'place', json_build_array(t."id"::text))::text as payload)
-select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing,
-  clock, paused, unsettled
+select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing
 from turn where token is null
 union all
-select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing,
-  null, null, null
+select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing
 from turn t left join resumed r on r.job = t.id where t.token is not null
 union all
-select id, token, 'things', 'things', payload, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from taken
+select id, token, 'things', 'things', payload, attempts, max_attempts, rank, run_at, crashes, finishing from taken
 union all
-select id, token, 'things', 'things', key::text, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from leased
+select id, token, 'things', 'things', key::text, attempts, max_attempts, rank, run_at, crashes, finishing from leased
 where (select count(*) from taken) < (select count(*) from leased) and id <> all (array(select id from taken));
 
 -- due

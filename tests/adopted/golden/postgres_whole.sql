@@ -8,7 +8,7 @@ with turn as materialized (
     %(back_id)s::bigint[], %(back_token)s::bigint[], %(back_way)s::smallint[], %(back_delay)s::float8[], %(back_failure)s,
     %(events)s, true)),
 refused as materialized (
-  select coalesce(array_agg(u.id::bigint), '{}') as ids from turn cross join lateral jsonb_object_keys(unsettled) u(id)),
+  select coalesce(array_agg(u.id::bigint), '{}') as ids from turn cross join lateral jsonb_object_keys(case when token is null then queue::jsonb end) u(id)),
 written as (
   update "Shop"."OrderItem" t set "State" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'again' when 6 then 'started' else 'queued' end, "ended" = case when d.state in (3, 4, 5) then statement_timestamp() end, "why" = case when d.state <> 3 then coalesce(left(d.error::text, 200), case when d.state = 4 then left((select j.failures -> -1 ->> 'error' from "dibs".jobs j where j.id = d.job)::text, 200) end, t."why") end, "tries" = d.attempts
   from unnest(%(written_job)s::bigint[], %(written_key)s::text[], %(written_state)s::smallint[], %(written_error)s::text[],
@@ -60,17 +60,15 @@ taken as (
   from leased l where t."order" = any (array[(l.key -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(l.key -> 'key' ->> 1)::text]) and case when t."State" = 'queued' then true else false end
   returning l.*, json_build_object('row', row_to_json(t), 'key', json_build_array(t."order"::text, (t."line%%"::text collate "C")), 'done', exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"),
     'place', json_build_array(t."weight"::text, t."made"::text, t."order"::text, t."line%%"::text))::text as payload)
-select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing,
-  clock, paused, unsettled
+select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing
 from turn where token is null
 union all
-select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing,
-  null, null, null
+select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing
 from turn t left join resumed r on r.job = t.id where t.token is not null
 union all
-select id, token, 'Shop.OrderItem', 'Shop.OrderItem', payload, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from taken
+select id, token, 'Shop.OrderItem', 'Shop.OrderItem', payload, attempts, max_attempts, rank, run_at, crashes, finishing from taken
 union all
-select id, token, 'Shop.OrderItem', 'Shop.OrderItem', key::text, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from leased
+select id, token, 'Shop.OrderItem', 'Shop.OrderItem', key::text, attempts, max_attempts, rank, run_at, crashes, finishing from leased
 where (select count(*) from taken) < (select count(*) from leased) and id <> all (array(select id from taken));
 
 -- turn_after
@@ -83,7 +81,7 @@ with turn as materialized (
     %(back_id)s::bigint[], %(back_token)s::bigint[], %(back_way)s::smallint[], %(back_delay)s::float8[], %(back_failure)s,
     %(events)s, true)),
 refused as materialized (
-  select coalesce(array_agg(u.id::bigint), '{}') as ids from turn cross join lateral jsonb_object_keys(unsettled) u(id)),
+  select coalesce(array_agg(u.id::bigint), '{}') as ids from turn cross join lateral jsonb_object_keys(case when token is null then queue::jsonb end) u(id)),
 written as (
   update "Shop"."OrderItem" t set "State" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'again' when 6 then 'started' else 'queued' end, "ended" = case when d.state in (3, 4, 5) then statement_timestamp() end, "why" = case when d.state <> 3 then coalesce(left(d.error::text, 200), case when d.state = 4 then left((select j.failures -> -1 ->> 'error' from "dibs".jobs j where j.id = d.job)::text, 200) end, t."why") end, "tries" = d.attempts
   from unnest(%(written_job)s::bigint[], %(written_key)s::text[], %(written_state)s::smallint[], %(written_error)s::text[],
@@ -143,17 +141,15 @@ taken as (
   from leased l where t."order" = any (array[(l.key -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(l.key -> 'key' ->> 1)::text]) and case when t."State" = 'queued' then true else false end
   returning l.*, json_build_object('row', row_to_json(t), 'key', json_build_array(t."order"::text, (t."line%%"::text collate "C")), 'done', exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"),
     'place', json_build_array(t."weight"::text, t."made"::text, t."order"::text, t."line%%"::text))::text as payload)
-select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing,
-  clock, paused, unsettled
+select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing
 from turn where token is null
 union all
-select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing,
-  null, null, null
+select t.id, t.token, t.type, t.queue, coalesce(r.payload, t.payload), t.attempts, t.max_attempts, t.rank, t.run_at, t.crashes, t.finishing
 from turn t left join resumed r on r.job = t.id where t.token is not null
 union all
-select id, token, 'Shop.OrderItem', 'Shop.OrderItem', payload, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from taken
+select id, token, 'Shop.OrderItem', 'Shop.OrderItem', payload, attempts, max_attempts, rank, run_at, crashes, finishing from taken
 union all
-select id, token, 'Shop.OrderItem', 'Shop.OrderItem', key::text, attempts, max_attempts, rank, run_at, crashes, finishing, null, null, null from leased
+select id, token, 'Shop.OrderItem', 'Shop.OrderItem', key::text, attempts, max_attempts, rank, run_at, crashes, finishing from leased
 where (select count(*) from taken) < (select count(*) from leased) and id <> all (array(select id from taken));
 
 -- due

@@ -208,7 +208,7 @@ $$;
 CREATE FUNCTION dibs.shown(_held boolean, _state smallint, _submits boolean) RETURNS integer
     LANGUAGE sql IMMUTABLE
     RETURN CASE WHEN ((NOT _held) OR (_state = 2)) THEN (_state)::integer WHEN _submits THEN 7 ELSE 6 END;
-CREATE FUNCTION dibs.turn_1(_worker bigint DEFAULT 0, _claim integer DEFAULT 0, _n integer DEFAULT 0, _suspects integer DEFAULT 0, _unknown text[] DEFAULT '{}'::text[], _queues text[] DEFAULT '{}'::text[], _ranks smallint[] DEFAULT '{}'::smallint[], _ats timestamp with time zone[] DEFAULT '{}'::timestamp with time zone[], _ids bigint[] DEFAULT '{}'::bigint[], _done bigint[] DEFAULT '{}'::bigint[], _done_tokens bigint[] DEFAULT '{}'::bigint[], _done_states smallint[] DEFAULT '{}'::smallint[], _done_days integer[] DEFAULT '{}'::integer[], _done_results text DEFAULT NULL::text, _done_failures text DEFAULT NULL::text, _done_hook_errors text[] DEFAULT '{}'::text[], _back bigint[] DEFAULT '{}'::bigint[], _back_tokens bigint[] DEFAULT '{}'::bigint[], _back_ways smallint[] DEFAULT '{}'::smallint[], _back_delays double precision[] DEFAULT '{}'::double precision[], _back_failures text DEFAULT NULL::text, _events text DEFAULT NULL::text, _rows boolean DEFAULT false) RETURNS TABLE(id bigint, token bigint, type text, queue text, payload text, attempts smallint, max_attempts smallint, rank smallint, run_at timestamp with time zone, crashes smallint, finishing smallint, clock timestamp with time zone, paused jsonb, unsettled jsonb)
+CREATE FUNCTION dibs.turn_1(_worker bigint DEFAULT 0, _claim integer DEFAULT 0, _n integer DEFAULT 0, _suspects integer DEFAULT 0, _unknown text[] DEFAULT '{}'::text[], _queues text[] DEFAULT '{}'::text[], _ranks smallint[] DEFAULT '{}'::smallint[], _ats timestamp with time zone[] DEFAULT '{}'::timestamp with time zone[], _ids bigint[] DEFAULT '{}'::bigint[], _done bigint[] DEFAULT '{}'::bigint[], _done_tokens bigint[] DEFAULT '{}'::bigint[], _done_states smallint[] DEFAULT '{}'::smallint[], _done_days integer[] DEFAULT '{}'::integer[], _done_results text DEFAULT NULL::text, _done_failures text DEFAULT NULL::text, _done_hook_errors text[] DEFAULT '{}'::text[], _back bigint[] DEFAULT '{}'::bigint[], _back_tokens bigint[] DEFAULT '{}'::bigint[], _back_ways smallint[] DEFAULT '{}'::smallint[], _back_delays double precision[] DEFAULT '{}'::double precision[], _back_failures text DEFAULT NULL::text, _events text DEFAULT NULL::text, _rows boolean DEFAULT false) RETURNS TABLE(id bigint, token bigint, type text, queue text, payload text, attempts smallint, max_attempts smallint, rank smallint, run_at timestamp with time zone, crashes smallint, finishing smallint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -224,28 +224,40 @@ declare
   _parts bigint[]; _outcomes smallint[];
   _unsettled jsonb;
 begin
-  -- Own jobs are locked in the order of their ids, as a cancel does, or the two would wait for each other: deadlock.
-  if cardinality(_done) > 0 and cardinality(_back) > 0 then
+  -- Own jobs are locked in the order of their ids, as a cancel does, or the two would wait for each other: deadlock. One
+  -- statement does so by itself (they are sent in that order); where there are several, it is done before them.
+  if cardinality(_back) > 0 or _done_states && '{4,5}' then
     perform from "dibs".jobs j
     where j.id = any (_done || _back) and j.token = any (_done_tokens || _back_tokens) and j.held order by j.id for update;
   end if;
-  -- 1. Finished jobs go to history, failed ones to dead. Most are plainly successful, and nothing more is said of them.
+  -- 1. Successful jobs go to history, others to dead. Most are plainly successful, and nothing more is said of them.
   if cardinality(_done) > 0 then
     with gone as (
       delete from "dibs".jobs j
-      using unnest(_done, _done_tokens, _done_states, _done_days, string_to_array(_done_results, E'\n', ''),
-                   string_to_array(_done_failures, E'\n', ''), _done_hook_errors)
-            d(id, token, state, days, result, failure, hook_error)
-      where j.id = any (array[d.id]) and j.token = d.token and j.held
-      returning j.*, coalesce(d.state, 3) as outcome, coalesce(d.days, 7) as days, d.result, d.failure, d.hook_error),
+      using unnest(_done, _done_tokens, _done_states, _done_days, string_to_array(_done_results, E'\n', '')) d(id, token, state, days, result)
+      where j.id = any (array[d.id]) and j.token = d.token and j.held and coalesce(d.state, 3) = 3
+      returning j.*, coalesce(d.days, 7) as days, d.result),
     kept as (
       insert into "dibs".history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, version, rank, state,
         attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result,
         submits, part)
       select id, run_at, created_at, claimed_at, statement_timestamp(), (statement_timestamp() at time zone 'utc')::date + days,
-        worker, token, version + 1, rank, outcome, attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures,
+        worker, token, version + 1, rank, 3, attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures,
         result::jsonb, submits, part
-      from gone where outcome = 3),
+      from gone)
+    select coalesce(array_agg(id), '{}'), array_agg(id) filter (where unique_key is not null),
+      array_agg(type) filter (where unique_key is not null), array_agg(unique_key) filter (where unique_key is not null),
+      array_agg(unique_for) filter (where unique_key is not null),
+      array_agg(part) filter (where part is not null), array_agg(3) filter (where part is not null)
+    into _settled, _key_jobs, _key_types, _keys, _keeps, _parts, _outcomes from gone;
+  end if;
+  if _done_states && '{4,5}' then
+    with gone as (
+      delete from "dibs".jobs j
+      using unnest(_done, _done_tokens, _done_states, string_to_array(_done_failures, E'\n', ''), _done_hook_errors)
+            d(id, token, state, failure, hook_error)
+      where j.id = any (array[d.id]) and j.token = d.token and j.held and d.state <> 3
+      returning j.*, d.state as outcome, d.failure, d.hook_error),
     buried as (
       insert into "dibs".dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
         attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error, row_key,
@@ -255,15 +267,15 @@ begin
         "dibs".with_failure(failures, failure::jsonb || jsonb_build_object(
           'started_at', extract(epoch from claimed_at), 'finished_at', extract(epoch from statement_timestamp()))), hook_error, row_key,
         submits, part
-      from gone where outcome <> 3)
-    select coalesce(array_agg(id), '{}'), array_agg(id) filter (where unique_key is not null),
-      array_agg(type) filter (where unique_key is not null), array_agg(unique_key) filter (where unique_key is not null),
-      array_agg(unique_for) filter (where unique_key is not null),
-      array_agg(part) filter (where part is not null), array_agg(outcome) filter (where part is not null)
+      from gone)
+    select _settled || array_agg(id), _key_jobs || array_agg(id) filter (where unique_key is not null),
+      _key_types || array_agg(type) filter (where unique_key is not null), _keys || array_agg(unique_key) filter (where unique_key is not null),
+      _keeps || array_agg(unique_for) filter (where unique_key is not null),
+      _parts || array_agg(part) filter (where part is not null), _outcomes || array_agg(outcome) filter (where part is not null)
     into _settled, _key_jobs, _key_types, _keys, _keeps, _parts, _outcomes from gone;
-    if _key_jobs is not null then
-      perform "dibs".free_keys_1(_key_jobs, _key_types, _keys, _keeps);
-    end if;
+  end if;
+  if _key_jobs is not null then
+    perform "dibs".free_keys_1(_key_jobs, _key_types, _keys, _keeps);
   end if;
   -- 2. Others go back to waiting: 1 retry, 2 snooze, 3 release, 4 finish (to be claimed once more only to be finished), 5 to
   -- ask the provider later (claimed for that alone, which is no attempt).
@@ -300,11 +312,12 @@ begin
   end if;
   -- 4. The claim, with a snapshot of its own. One element of the arrays per range (queue, rank), in the order wanted.
   -- A row that another claimed and gave back since the snapshot is picked and not claimed. So the head row says how many were
-  -- picked: who went by the rows alone would take a claim that came short for the end of what waits.
+  -- picked: who went by the rows alone would take a claim that came short for the end of what waits. It says so in the columns
+  -- of a job, and has no token: id: how many were picked, type: the queues that are paused, queue: what was not settled, run_at: the clock.
   if _n = 0 then
     if _parts is not null then perform "dibs".count_parts_1(_parts, _outcomes, 1); end if;
-    return query select null::bigint, null::bigint, null, null, null::text, null::smallint, null::smallint, null::smallint,
-      null::timestamptz, null::smallint, null::smallint, statement_timestamp(), null::jsonb, _unsettled;
+    return query select null::bigint, null::bigint, null, _unsettled::text, null, null::smallint, null::smallint, null::smallint,
+      statement_timestamp(), null::smallint, null::smallint;
     return;
   end if;
   return query
@@ -339,10 +352,10 @@ begin
       claimed_at = statement_timestamp()
     from picked where j.ctid = picked.tid and exists (select from alive)
     returning j.id, j.token, j.type, j.queue, j.payload::text, j.attempts, j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing)
-  select (select count(*) from picked), null::bigint, null, null, null::text, null::smallint, null::smallint, null::smallint, null::timestamptz,
-    null::smallint, null::smallint, statement_timestamp(), (select jsonb_agg(name) from "dibs".queues where paused), _unsettled
+  select (select count(*) from picked), null::bigint, (select jsonb_agg(name)::text from "dibs".queues where paused), _unsettled::text,
+    null, null::smallint, null::smallint, null::smallint, statement_timestamp(), null::smallint, null::smallint
   union all
-  select c.*, null, null, null from claimed c;
+  select * from claimed;
   -- 5. Batches are counted last: their locks are held for the commit alone, and nobody who has one waits for a job.
   if _parts is not null then perform "dibs".count_parts_1(_parts, _outcomes, 1); end if;
 end $$;
@@ -942,41 +955,41 @@ ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261125 FOR VALUES 
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261126 FOR VALUES FROM ('2026-11-26') TO ('2026-11-27');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261127 FOR VALUES FROM ('2026-11-27') TO ('2026-11-28');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_rest DEFAULT;
-INSERT INTO dibs.batches OVERRIDING SYSTEM VALUE VALUES (1, 'batched', '2026-11-17 09:13:01.973559+05:45', '2026-11-17 09:13:01.978678+05:45', NULL, '[{"hook": "on_complete", "rank": 4, "tags": null, "type": "done", "delay": 0, "queue": "hooks", "run_at": null, "payload": null, "submits": false, "max_attempts": 3}]');
-INSERT INTO dibs.dead VALUES (9, '2026-11-17 09:13:01.959365+05:45', '2026-11-17 09:13:01.957953+05:45', '2026-11-17 09:13:01.960553+05:45', '2026-11-17 09:13:01.961141+05:45', 1523544563590889476, 4395015, 4, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794886081.958834, "finished_at": 1794886081.959365}, {"error": "second", "attempt": 2, "started_at": 1794886081.960553, "finished_at": 1794886081.961141}]', NULL, NULL, false, NULL);
-INSERT INTO dibs.dead VALUES (10, '2026-11-17 09:13:01.961901+05:45', '2026-11-17 09:13:01.961901+05:45', NULL, '2026-11-17 09:13:01.963446+05:45', NULL, NULL, 1, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL, false, NULL);
-INSERT INTO dibs.history_20261124 VALUES (7, '2026-11-17 09:13:01.948946+05:45', '2026-11-17 09:13:01.948946+05:45', '2026-11-17 09:13:01.949803+05:45', '2026-11-17 09:13:01.953594+05:45', '2026-11-24', 1523544563590889473, 1463930, 3, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}', false, NULL);
-INSERT INTO dibs.history_20261124 VALUES (8, '2026-11-17 09:13:01.955365+05:45', '2026-11-17 09:13:01.955365+05:45', '2026-11-17 09:13:01.956249+05:45', '2026-11-17 09:13:01.956777+05:45', '2026-11-24', 1523544563590889474, 2324976, 2, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, false, NULL);
-INSERT INTO dibs.history_20261124 VALUES (18, '2026-11-17 09:13:01.976238+05:45', '2026-11-17 09:13:01.976238+05:45', '2026-11-17 09:13:01.977006+05:45', '2026-11-17 09:13:01.97752+05:45', '2026-11-24', 1523544563590889481, 12553893, 2, 4, 3, 1, 3, 0, 'first of its batch', 'task', NULL, '{"name": "batched"}', NULL, NULL, NULL, NULL, false, 18);
-INSERT INTO dibs.history_20261124 VALUES (21, '2026-11-17 09:13:01.987651+05:45', '2026-11-17 09:13:01.985281+05:45', '2026-11-17 09:13:01.988181+05:45', '2026-11-17 09:13:01.989331+05:45', '2026-11-24', 1523544563590889485, 16602615, 4, 4, 3, 1, 3, 0, 'provided', 'task', NULL, '{"name": "provided", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, '"short"', true, NULL);
-INSERT INTO dibs.jobs VALUES (1, '2026-11-17 09:13:01.943144+05:45', '2026-11-17 09:13:01.943144+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (2, '2026-11-17 09:13:01.944006+05:45', '2026-11-17 09:13:01.944006+05:45', NULL, NULL, NULL, 0, 0, false, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-17 09:13:01.944515+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (4, '2026-11-17 09:13:01.944871+05:45', '2026-11-17 09:13:01.944871+05:45', NULL, NULL, NULL, 0, 14, false, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (5, '2026-11-17 09:13:01.946674+05:45', '2026-11-17 09:13:01.946674+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (6, '2026-11-17 09:13:01.948025+05:45', '2026-11-17 09:13:01.948025+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (15, '2026-11-17 09:13:02.081749+05:45', '2026-11-17 09:13:01.970012+05:45', '2026-11-17 09:13:01.970674+05:45', NULL, NULL, 2, 24, false, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-e6a1cf", "attempt": 1, "started_at": 1794886081.970674, "finished_at": 1794886081.971514}]', NULL, NULL);
-INSERT INTO dibs.jobs VALUES (11, '2026-11-17 09:14:01.965377+05:45', '2026-11-17 09:13:01.964395+05:45', '2026-11-17 09:13:01.964852+05:45', NULL, 6196890, 2, 4, false, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794886081.964852, "finished_at": 1794886081.965377}]', NULL, NULL);
-INSERT INTO dibs.jobs VALUES (16, '2026-11-17 09:13:02.221021+05:45', '2026-11-17 09:13:01.970285+05:45', '2026-11-17 09:13:01.970674+05:45', NULL, NULL, 2, 24, false, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-e6a1cf", "attempt": 1, "started_at": 1794886081.970674, "finished_at": 1794886081.971514}]', NULL, NULL);
-INSERT INTO dibs.jobs VALUES (12, '2026-11-17 09:13:01.966765+05:45', '2026-11-17 09:13:01.965866+05:45', '2026-11-17 09:13:01.966252+05:45', NULL, 6557294, 2, 14, false, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794886081.966252, "finished_at": 1794886081.966765}]', NULL, NULL);
-INSERT INTO dibs.jobs VALUES (17, '2026-11-17 09:13:01.97504+05:45', '2026-11-17 09:13:01.97504+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'batched', 'task', NULL, NULL, '{"name": "batched"}', NULL, NULL, NULL, NULL, 17);
-INSERT INTO dibs.jobs VALUES (13, '2026-11-17 09:13:01.968001+05:45', '2026-11-17 09:13:01.967172+05:45', '2026-11-17 09:13:01.967521+05:45', NULL, 8082560, 2, 4, false, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (14, '2026-11-17 09:13:01.968392+05:45', '2026-11-17 09:13:01.968392+05:45', '2026-11-17 09:13:01.968757+05:45', NULL, 8536393, 2, 4, false, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (19, '2026-11-17 09:13:01.979234+05:45', '2026-11-17 09:13:01.979234+05:45', '2026-11-17 09:13:01.979604+05:45', 1523544563590889482, 13437875, 1, 4, true, true, 0, 1, 3, 0, 0, 'submitting', 'task', NULL, NULL, '{"name": "submitting", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (20, '2027-11-17 09:13:01.984851+05:45', '2026-11-17 09:13:01.981731+05:45', '2026-11-17 09:13:01.982126+05:45', NULL, 13858753, 2, 4, false, true, 2, 1, 3, 0, -1, 'processing', 'task', NULL, NULL, '{"name": "processing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (22, '2026-11-17 09:13:01.989902+05:45', '2026-11-17 09:13:01.989902+05:45', '2026-11-17 09:13:01.99026+05:45', 1523544563590889486, 17020832, 1, 4, true, false, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-17 09:13:01.935935+05:45');
+INSERT INTO dibs.batches OVERRIDING SYSTEM VALUE VALUES (1, 'batched', '2026-11-17 11:41:23.198563+05:45', '2026-11-17 11:41:23.202486+05:45', NULL, '[{"hook": "on_complete", "rank": 4, "tags": null, "type": "done", "delay": 0, "queue": "hooks", "run_at": null, "payload": null, "submits": false, "max_attempts": 3}]');
+INSERT INTO dibs.dead VALUES (9, '2026-11-17 11:41:23.186563+05:45', '2026-11-17 11:41:23.185529+05:45', '2026-11-17 11:41:23.187725+05:45', '2026-11-17 11:41:23.18812+05:45', 2485836279238885380, 4771204, 4, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794894983.186149, "finished_at": 1794894983.186563}, {"error": "second", "attempt": 2, "started_at": 1794894983.187725, "finished_at": 1794894983.188120}]', NULL, NULL, false, NULL);
+INSERT INTO dibs.dead VALUES (10, '2026-11-17 11:41:23.189104+05:45', '2026-11-17 11:41:23.189104+05:45', NULL, '2026-11-17 11:41:23.190534+05:45', NULL, NULL, 1, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL, false, NULL);
+INSERT INTO dibs.history_20261124 VALUES (7, '2026-11-17 11:41:23.177602+05:45', '2026-11-17 11:41:23.177602+05:45', '2026-11-17 11:41:23.178301+05:45', '2026-11-17 11:41:23.182019+05:45', '2026-11-24', 2485836279238885377, 1192112, 3, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}', false, NULL);
+INSERT INTO dibs.history_20261124 VALUES (8, '2026-11-17 11:41:23.18334+05:45', '2026-11-17 11:41:23.18334+05:45', '2026-11-17 11:41:23.18405+05:45', '2026-11-17 11:41:23.184516+05:45', '2026-11-24', 2485836279238885378, 3117379, 2, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, false, NULL);
+INSERT INTO dibs.history_20261124 VALUES (18, '2026-11-17 11:41:23.200591+05:45', '2026-11-17 11:41:23.200591+05:45', '2026-11-17 11:41:23.201124+05:45', '2026-11-17 11:41:23.201526+05:45', '2026-11-24', 2485836279238885385, 11851774, 2, 4, 3, 1, 3, 0, 'first of its batch', 'task', NULL, '{"name": "batched"}', NULL, NULL, NULL, NULL, false, 18);
+INSERT INTO dibs.history_20261124 VALUES (21, '2026-11-17 11:41:23.209738+05:45', '2026-11-17 11:41:23.207838+05:45', '2026-11-17 11:41:23.210109+05:45', '2026-11-17 11:41:23.211031+05:45', '2026-11-24', 2485836279238885389, 16580529, 4, 4, 3, 1, 3, 0, 'provided', 'task', NULL, '{"name": "provided", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, '"short"', true, NULL);
+INSERT INTO dibs.jobs VALUES (1, '2026-11-17 11:41:23.172958+05:45', '2026-11-17 11:41:23.172958+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (2, '2026-11-17 11:41:23.173582+05:45', '2026-11-17 11:41:23.173582+05:45', NULL, NULL, NULL, 0, 0, false, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-17 11:41:23.173853+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (4, '2026-11-17 11:41:23.174088+05:45', '2026-11-17 11:41:23.174088+05:45', NULL, NULL, NULL, 0, 14, false, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (5, '2026-11-17 11:41:23.175727+05:45', '2026-11-17 11:41:23.175727+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (6, '2026-11-17 11:41:23.176857+05:45', '2026-11-17 11:41:23.176857+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (15, '2026-11-17 11:41:23.600331+05:45', '2026-11-17 11:41:23.195476+05:45', '2026-11-17 11:41:23.195953+05:45', NULL, NULL, 2, 24, false, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-79f366", "attempt": 1, "started_at": 1794894983.195953, "finished_at": 1794894983.196701}]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (11, '2026-11-17 11:42:23.19206+05:45', '2026-11-17 11:41:23.191323+05:45', '2026-11-17 11:41:23.191646+05:45', NULL, 6006785, 2, 4, false, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794894983.191646, "finished_at": 1794894983.192060}]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (16, '2026-11-17 11:41:23.30157+05:45', '2026-11-17 11:41:23.195665+05:45', '2026-11-17 11:41:23.195953+05:45', NULL, NULL, 2, 24, false, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-79f366", "attempt": 1, "started_at": 1794894983.195953, "finished_at": 1794894983.196701}]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (12, '2026-11-17 11:41:23.193086+05:45', '2026-11-17 11:41:23.192386+05:45', '2026-11-17 11:41:23.192703+05:45', NULL, 6692489, 2, 14, false, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794894983.192703, "finished_at": 1794894983.193086}]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (17, '2026-11-17 11:41:23.199697+05:45', '2026-11-17 11:41:23.199697+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'batched', 'task', NULL, NULL, '{"name": "batched"}', NULL, NULL, NULL, NULL, 17);
+INSERT INTO dibs.jobs VALUES (13, '2026-11-17 11:41:23.194012+05:45', '2026-11-17 11:41:23.193403+05:45', '2026-11-17 11:41:23.193688+05:45', NULL, 7701450, 2, 4, false, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (14, '2026-11-17 11:41:23.194309+05:45', '2026-11-17 11:41:23.194309+05:45', '2026-11-17 11:41:23.194573+05:45', NULL, 8902596, 2, 4, false, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (19, '2026-11-17 11:41:23.202907+05:45', '2026-11-17 11:41:23.202907+05:45', '2026-11-17 11:41:23.20318+05:45', 2485836279238885386, 12967143, 1, 4, true, true, 0, 1, 3, 0, 0, 'submitting', 'task', NULL, NULL, '{"name": "submitting", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (20, '2027-11-17 11:41:23.207521+05:45', '2026-11-17 11:41:23.204943+05:45', '2026-11-17 11:41:23.205247+05:45', NULL, 14005563, 2, 4, false, true, 2, 1, 3, 0, -1, 'processing', 'task', NULL, NULL, '{"name": "processing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (22, '2026-11-17 11:41:23.211383+05:45', '2026-11-17 11:41:23.211383+05:45', '2026-11-17 11:41:23.211659+05:45', 2485836279238885390, 16920930, 1, 4, true, false, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-17 11:41:23.166847+05:45');
 INSERT INTO dibs.parts VALUES (17, 1, 17, 1, 0, 0, 0);
 INSERT INTO dibs.parts VALUES (18, 1, 18, 1, 1, 0, 0);
 INSERT INTO dibs.queues VALUES ('paused', true);
-INSERT INTO dibs.submissions VALUES (19, 1, 'task', 'key-submitting', true, '2026-11-17 09:13:01.981139+05:45', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '2027-12-22 09:13:01.981139+05:45', NULL);
-INSERT INTO dibs.submissions VALUES (20, 1, 'task', 'key-processing', true, '2026-11-17 09:13:01.98302+05:45', 'task-processing', '2ead4d73489cf14810f6503ea2097a1d25ef66c88c193350e9938d0a98a05ab7', '2026-11-17 09:13:01.984119+05:45', NULL, NULL, NULL, NULL, NULL, NULL, '2027-12-22 09:13:01.984119+05:45', NULL);
-INSERT INTO dibs.submissions VALUES (21, 1, 'task', 'key-provided', true, '2026-11-17 09:13:01.986562+05:45', 'task-provided', 'bf4a6dc2f7eeb94e24efc5d93453e31b4e0559c66328b9596982160726c2da5b', '2026-11-17 09:13:01.987267+05:45', NULL, NULL, NULL, 'done', '{"tokens": 12}', '2026-11-17 09:13:01.989042+05:45', '2027-02-15 09:13:01.989042+05:45', NULL);
+INSERT INTO dibs.submissions VALUES (19, 1, 'task', 'key-submitting', true, '2026-11-17 11:41:23.204545+05:45', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '2027-12-22 11:41:23.204545+05:45', NULL);
+INSERT INTO dibs.submissions VALUES (20, 1, 'task', 'key-processing', true, '2026-11-17 11:41:23.205953+05:45', 'task-processing', '2ead4d73489cf14810f6503ea2097a1d25ef66c88c193350e9938d0a98a05ab7', '2026-11-17 11:41:23.206885+05:45', NULL, NULL, NULL, NULL, NULL, NULL, '2027-12-22 11:41:23.206885+05:45', NULL);
+INSERT INTO dibs.submissions VALUES (21, 1, 'task', 'key-provided', true, '2026-11-17 11:41:23.208857+05:45', 'task-provided', 'bf4a6dc2f7eeb94e24efc5d93453e31b4e0559c66328b9596982160726c2da5b', '2026-11-17 11:41:23.209411+05:45', NULL, NULL, NULL, 'done', '{"tokens": 12}', '2026-11-17 11:41:23.210842+05:45', '2027-02-15 11:41:23.210842+05:45', NULL);
 INSERT INTO dibs.unique_keys VALUES ('task', 'held', 5, NULL);
-INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-24 09:13:01.956777+05:45');
-INSERT INTO dibs.worker_names VALUES (1452965320197, 'worker-de8514', '2026-11-17 09:13:01.942103+05:45');
-INSERT INTO dibs.worker_names VALUES (2520123784659, 'worker-e6a1cf', '2026-11-17 09:13:01.96976+05:45');
-INSERT INTO dibs.workers VALUES (1452965320197, 'worker-de8514', 15, 3, '2026-11-17 09:13:01.94202+05:45', '2026-11-17 09:13:01.94202+05:45', '2026-11-17 09:13:01.94202+05:45', true, 0);
+INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-24 11:41:23.184516+05:45');
+INSERT INTO dibs.worker_names VALUES (2370678214301, 'worker-968aea', '2026-11-17 11:41:23.171693+05:45');
+INSERT INTO dibs.worker_names VALUES (3029070373069, 'worker-79f366', '2026-11-17 11:41:23.195292+05:45');
+INSERT INTO dibs.workers VALUES (2370678214301, 'worker-968aea', 15, 3, '2026-11-17 11:41:23.171607+05:45', '2026-11-17 11:41:23.171607+05:45', '2026-11-17 11:41:23.171607+05:45', true, 0);
 SELECT pg_catalog.setval('dibs.batches_id_seq', 1, true);
 SELECT pg_catalog.setval('dibs.job_id', 22, true);
 SELECT pg_catalog.setval('dibs.token', 16, true);

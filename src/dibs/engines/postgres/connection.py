@@ -20,6 +20,7 @@ from psycopg.adapt import Loader
 
 from dibs.engines.dialect import Dialect
 from dibs.engines.postgres.errors import TimedOut, translate, translate_connect
+from dibs.engines.postgres.prepared import Statements
 from dibs.errors import ConfigError
 from dibs.operations.operation import Operation, Rows, arun, run
 
@@ -65,10 +66,15 @@ class PatientConnection(Connection[Any]):
     """A sync connection whose every wait ends."""
 
     patience = 30.0
-    hand: Any  # its one cursor: a new one for each statement takes longer, and forgets how to load the same rows
+    hand: Any  # its one cursor, for what is not prepared
+    statements: Statements
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         return super().wait(_bounded(gen, self.patience), *args, **kwargs)
+
+    def ask(self, sql: str, values: Any) -> Rows:
+        """Execute one of our statements."""
+        return super().wait(self.statements.ask(sql, values, self.patience))
 
 
 class PatientAsyncConnection(AsyncConnection[Any]):
@@ -76,9 +82,14 @@ class PatientAsyncConnection(AsyncConnection[Any]):
 
     patience = 30.0
     hand: Any
+    statements: Statements
 
     async def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         return await super().wait(_bounded(gen, self.patience), *args, **kwargs)
+
+    async def ask(self, sql: str, values: Any) -> Rows:
+        """Execute one of our statements."""
+        return await super().wait(self.statements.ask(sql, values, self.patience))
 
 
 C = TypeVar("C", PatientConnection, PatientAsyncConnection)
@@ -145,6 +156,7 @@ class Server:
 def _ready(raw: C) -> C:
     taught(raw)
     raw.hand = raw.cursor(binary=True)
+    raw.statements = Statements(raw)
     return raw
 
 
@@ -182,10 +194,12 @@ def carry(raw: PatientConnection, dialect: Dialect, operation: Operation[T], whe
             for piece in values:
                 copy.write(piece)
             return []  # the server goes on reading while the next ones are made
+        if prepared:
+            return raw.ask(sql, values)
         raw.hand.execute(sql, values)
         return raw.hand.fetchall() if has_rows(raw.hand) else []
 
-    copying = ExitStack()
+    copying, prepared = ExitStack(), raw.prepare_threshold is not None
     try:
         if alone(raw, operation):
             return run(execute, dialect.speak(operation, own=True))
@@ -211,10 +225,12 @@ async def acarry(
             for piece in values:
                 await copy.write(piece)
             return []
+        if prepared:
+            return await raw.ask(sql, values)
         await raw.hand.execute(sql, values)
         return await raw.hand.fetchall() if has_rows(raw.hand) else []
 
-    copying = AsyncExitStack()
+    copying, prepared = AsyncExitStack(), raw.prepare_threshold is not None
     try:
         if not local and alone(raw, operation):
             return await arun(execute, dialect.speak(operation, own=True))

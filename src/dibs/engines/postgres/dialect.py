@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
-from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from dibs.engines.dialect import PARAMETER, Dialect
 from dibs.operations.operation import Documents, Queries, Rows, Statement, Table
@@ -17,6 +16,10 @@ from dibs.operations.operation import Documents, Queries, Rows, Statement, Table
 NUMBERS = {int, float}
 NONE = b"\0"  # is in no JSON, as it is
 PIECE = 500  # rows
+_Column: TypeAlias = tuple[str, int, Callable[[Sequence[Any]], str | None]]
+"""A parameter, the number of the column that it gets, and how that is written."""
+_Columns: TypeAlias = tuple[str, list[_Column]]
+"""A table, and what is wanted of it."""
 COPY_FROM = 500  # jobs; for fewer the second round trip costs more than COPY saves
 
 
@@ -25,21 +28,31 @@ class PostgresDialect(Dialect):
 
     def __init__(self, schema: str) -> None:
         super().__init__(__package__, f'"{schema}".', _percent)
+        self.sources: dict[Set[str], tuple[list[str], list[_Columns]]] = {}
 
     def encode(self, values: Mapping[str, Any], used: Set[str]) -> dict[str, Any]:
         """Lists become array literals, tables one parameter for each column."""
+        singles, tables = self.sources.get(used) or self._find(values, used)
         encoded: dict[str, Any] = {}
-        for name in used & values.keys():
+        for name in singles:
             value = values[name]
             encode = ENCODERS.get(type(value))
             encoded[name] = encode(value) if encode else value
-        if len(encoded) < len(used):
-            for name, value in values.items():
-                if type(value) is Table:
-                    parameters = _parameters(name, value.columns, value.documents)
-                    if not used.isdisjoint(parameters):
-                        encoded.update(_columns(parameters, value) if value.rows else parameters)
+        for table, wanted in tables:
+            columns = [*zip(*values[table].rows, strict=True)]  # fewer than it has, where rows lack some at their end
+            for parameter, index, write in wanted:
+                encoded[parameter] = write(columns[index] if index < len(columns) else ())
         return encoded
+
+    def _find(self, values: Mapping[str, Any], used: Set[str]) -> tuple[list[str], list[_Columns]]:
+        """Where the parameters of a text come from: values of their own, and columns of tables."""
+        tables = [
+            (name, [part for part in _columns(name, value) if part[0] in used])
+            for name, value in values.items()
+            if type(value) is Table
+        ]
+        found = self.sources[used] = [*used & values.keys()], [table for table in tables if table[1]]
+        return found
 
     def _own_steps(self, statement: Statement) -> Queries[Rows]:
         """Many jobs go by COPY: the server then writes whole pages of rows at once."""
@@ -63,17 +76,9 @@ class PostgresDialect(Dialect):
         return [(int(number),) for number in numbers]
 
 
-@cache
-def _parameters(name: str, columns: tuple[str, ...], documents: tuple[str, ...]) -> dict[str, str | None]:
-    """The parameters of a table, in the order of its columns, with their values when it has no rows."""
-    return {f"{name}_{column}": None if column in documents else "{}" for column in columns}
-
-
-def _columns(parameters: Mapping[str, str | None], table: Table) -> dict[str, str | None]:
-    columns: dict[str, str | None] = dict.fromkeys(parameters)
-    for parameter, column, items in zip(parameters, table.columns, zip(*table.rows, strict=True), strict=False):
-        columns[parameter] = lines(items) if column in table.documents else array(items)
-    return columns
+def _columns(name: str, table: Table) -> list[_Column]:
+    write = {column: lines if column in table.documents else array for column in table.columns}
+    return [(f"{name}_{column}", index, write[column]) for index, column in enumerate(table.columns)]
 
 
 def array(items: Sequence[Any]) -> str:
@@ -82,6 +87,8 @@ def array(items: Sequence[Any]) -> str:
     >>> array([1, 2]), array(['a"b', None])
     ('{1,2}', '{"a\\\\"b",NULL}')
     """
+    if not items:
+        return "{}"
     if len(items) == 1:
         return "{" + ELEMENTS.get(type(items[0]), str)(items[0]) + "}"
     kinds = set(map(type, items))

@@ -25,10 +25,7 @@ from dibs.operations.operation import Operation, Rows, Values, run
 T = TypeVar("T")
 
 CHECKPOINT_PAGES = 10_000
-PAGES_PER_COMMIT, CHANGES_PER_PAGE = (
-    6,
-    6,
-)  # roughly what a commit of ours writes; only the time of checkpoints hangs on it
+PAGES_PER_COMMIT, CHANGES_PER_PAGE = 6, 6  # no less than it is; only the time of checkpoints hangs on it
 FIRST_PAUSE, FACTOR, LONGEST_PAUSE = 0.0005, 1.5, 0.01
 FIXED_WAL_RESET = (3, 51, 3)  # before it, a checkpoint beside a writer can corrupt the file
 NETWORK = {
@@ -70,7 +67,7 @@ class SqliteConnection:
         self.place, self.dialect, self.deadline = place, dialect, deadline
         self.lock = threading.RLock()
         self.error: type[Exception] = place.module.Error
-        self._pages = 0
+        self._changes, self._pages = 0, 0  # as of the last commit; written since the last checkpoint
         self.closed = False
         self.raw = _open(place)
         for step in dialect.steps["temporary"]:
@@ -78,12 +75,21 @@ class SqliteConnection:
 
     def run(self, operation: Operation[T], *, within: float | None = None) -> T:
         """Carry an operation in one transaction of its own; wait `within` seconds for the write lock."""
-        with self.lock, self.translated():
-            if operation.reads:
-                with self._snapshot():
-                    return run(self.execute, self.dialect.speak(operation))
-            with self.writing(within):
-                return run(self.execute, self.dialect.speak(operation))
+        with self.lock:  # and without generators as context managers: this is the way of every turn
+            try:
+                if operation.reads:
+                    self.raw.execute("begin")
+                else:
+                    self.begin(within)
+                try:
+                    answer = run(self.execute, self.dialect.speak(operation))
+                    if not operation.reads:
+                        self.commit()
+                    return answer
+                finally:
+                    self.roll_back()
+            except self.error as error:
+                raise translate(error, self.place.path) from error
 
     def execute(self, sql: str, values: Values) -> Rows:
         """One step, or one for each of many rows."""
@@ -93,17 +99,14 @@ class SqliteConnection:
         return self.raw.execute(sql, values).fetchall()  # type: ignore[no-any-return]  # sqlite3 has no types here
 
     @contextmanager
-    def writing(self, within: float | None = None) -> Iterator[Any]:
-        """A write transaction: begun with a fair, jittered retry, committed or rolled back."""
-        self.begin(within)
-        before = self.raw.total_changes
+    def writing(self) -> Iterator[Any]:
+        """A write transaction for other statements than those of an operation."""
+        self.begin()
         try:
             yield self.raw
-            self.raw.execute("commit")
-        except BaseException:
+            self.commit()
+        finally:
             self.roll_back()
-            raise
-        self._mind_wal(self.raw.total_changes - before)
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -126,14 +129,6 @@ class SqliteConnection:
                 self.close()
             return self.closed
 
-    @contextmanager
-    def _snapshot(self) -> Iterator[None]:
-        self.raw.execute("begin")
-        try:
-            yield
-        finally:
-            self.roll_back()
-
     def begin(self, within: float | None = None) -> None:
         """Short random pauses are fair; with SQLite's own busy timeout some processes get nothing for seconds."""
         until, ceiling = time.monotonic() + (within or self.deadline), FIRST_PAUSE
@@ -147,14 +142,19 @@ class SqliteConnection:
             time.sleep(random.uniform(0.2, 1.0) * ceiling)
             ceiling = min(ceiling * FACTOR, LONGEST_PAUSE)
 
+    def commit(self) -> None:
+        """Make it last."""
+        self.raw.execute("commit")
+        if not self.place.autocheckpoint:
+            self._mind_wal()
+
     def roll_back(self) -> None:
         """End the transaction, if there is one."""
         if self.raw.in_transaction:
             self.raw.execute("rollback")
 
-    def _mind_wal(self, changes: int) -> None:
-        if self.place.autocheckpoint:
-            return
+    def _mind_wal(self) -> None:
+        changes, self._changes = self.raw.total_changes - self._changes, self.raw.total_changes
         self._pages += PAGES_PER_COMMIT + changes // CHANGES_PER_PAGE
         if self._pages >= CHECKPOINT_PAGES:
             self._pages = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,26 +27,19 @@ class SqliteDialect(Dialect):
         encoded: dict[str, Any] = {}
         for name in used:
             value = values[name]
-            match value:
-                case bytes():
-                    encoded[name] = value.decode()
-                case list() | dict():
-                    encoded[name] = _encode(value).decode()
-                case Table():
-                    encoded[name] = _encode(self.records(value)).decode()
-                case Documents(items):
-                    encoded[name] = "[" + b",".join([item or b"null" for item in items]).decode() + "]"
-                case datetime():
-                    encoded[name] = micros(value)
-                case _:
-                    encoded[name] = value
+            encode = ENCODERS.get(type(value))
+            encoded[name] = encode(value) if encode else value
         return encoded
 
     def records(self, table: Table) -> Sequence[Row]:
         """Documents become texts: SQLite would store bytes as a blob."""
-        if not table.documents:
-            return table.rows
-        return [tuple([_plain(item) for item in row]) for row in table.rows]
+        return _records(table)
+
+
+def _records(table: Table) -> Sequence[Row]:
+    if not table.documents:
+        return table.rows
+    return [tuple([_plain(item) for item in row]) for row in table.rows]
 
 
 def micros(moment: datetime) -> int:
@@ -62,3 +55,17 @@ def _plain(value: Any) -> Any:
             return micros(value)
         case _:
             return value
+
+
+def _json(value: Any) -> str:
+    return _encode(value).decode()
+
+
+ENCODERS: dict[type, Callable[[Any], Any]] = {
+    bytes: bytes.decode,
+    list: _json,
+    dict: _json,
+    Table: lambda table: _json(_records(table)),
+    Documents: lambda documents: "[" + b",".join([item or b"null" for item in documents.items]).decode() + "]",
+    datetime: micros,
+}

@@ -175,7 +175,7 @@ create function dibs.turn_1(
   _back_failures text = null, _events text = null, _rows boolean = false)
 returns table (
   id bigint, token bigint, type text, queue text, payload text, attempts smallint, max_attempts smallint, rank smallint,
-  run_at timestamptz, crashes smallint, finishing smallint, clock timestamptz, paused jsonb, unsettled jsonb)
+  run_at timestamptz, crashes smallint, finishing smallint)
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
 set enable_hashjoin = off set enable_mergejoin = off set jit = off
@@ -187,28 +187,40 @@ declare
   _parts bigint[]; _outcomes smallint[];
   _unsettled jsonb;
 begin
-  -- Own jobs are locked in the order of their ids, as a cancel does, or the two would wait for each other: deadlock.
-  if cardinality(_done) > 0 and cardinality(_back) > 0 then
+  -- Own jobs are locked in the order of their ids, as a cancel does, or the two would wait for each other: deadlock. One
+  -- statement does so by itself (they are sent in that order); where there are several, it is done before them.
+  if cardinality(_back) > 0 or _done_states && '{4,5}' then
     perform from dibs.jobs j
     where j.id = any (_done || _back) and j.token = any (_done_tokens || _back_tokens) and j.held order by j.id for update;
   end if;
-  -- 1. Finished jobs go to history, failed ones to dead. Most are plainly successful, and nothing more is said of them.
+  -- 1. Successful jobs go to history, others to dead. Most are plainly successful, and nothing more is said of them.
   if cardinality(_done) > 0 then
     with gone as (
       delete from dibs.jobs j
-      using unnest(_done, _done_tokens, _done_states, _done_days, string_to_array(_done_results, E'\n', ''),
-                   string_to_array(_done_failures, E'\n', ''), _done_hook_errors)
-            d(id, token, state, days, result, failure, hook_error)
-      where j.id = any (array[d.id]) and j.token = d.token and j.held
-      returning j.*, coalesce(d.state, 3) as outcome, coalesce(d.days, 7) as days, d.result, d.failure, d.hook_error),
+      using unnest(_done, _done_tokens, _done_states, _done_days, string_to_array(_done_results, E'\n', '')) d(id, token, state, days, result)
+      where j.id = any (array[d.id]) and j.token = d.token and j.held and coalesce(d.state, 3) = 3
+      returning j.*, coalesce(d.days, 7) as days, d.result),
     kept as (
       insert into dibs.history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, version, rank, state,
         attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures, result,
         submits, part)
       select id, run_at, created_at, claimed_at, statement_timestamp(), (statement_timestamp() at time zone 'utc')::date + days,
-        worker, token, version + 1, rank, outcome, attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures,
+        worker, token, version + 1, rank, 3, attempts, max_attempts, crashes, queue, type, unique_key, payload, tags, progress, failures,
         result::jsonb, submits, part
-      from gone where outcome = 3),
+      from gone)
+    select coalesce(array_agg(id), '{}'), array_agg(id) filter (where unique_key is not null),
+      array_agg(type) filter (where unique_key is not null), array_agg(unique_key) filter (where unique_key is not null),
+      array_agg(unique_for) filter (where unique_key is not null),
+      array_agg(part) filter (where part is not null), array_agg(3) filter (where part is not null)
+    into _settled, _key_jobs, _key_types, _keys, _keeps, _parts, _outcomes from gone;
+  end if;
+  if _done_states && '{4,5}' then
+    with gone as (
+      delete from dibs.jobs j
+      using unnest(_done, _done_tokens, _done_states, string_to_array(_done_failures, E'\n', ''), _done_hook_errors)
+            d(id, token, state, failure, hook_error)
+      where j.id = any (array[d.id]) and j.token = d.token and j.held and d.state <> 3
+      returning j.*, d.state as outcome, d.failure, d.hook_error),
     buried as (
       insert into dibs.dead (id, run_at, created_at, claimed_at, finished_at, worker, token, version, rank, state,
         attempts, max_attempts, crashes, queue, type, unique_key, unique_for, payload, tags, progress, failures, hook_error, row_key,
@@ -218,15 +230,15 @@ begin
         dibs.with_failure(failures, failure::jsonb || jsonb_build_object(
           'started_at', extract(epoch from claimed_at), 'finished_at', extract(epoch from statement_timestamp()))), hook_error, row_key,
         submits, part
-      from gone where outcome <> 3)
-    select coalesce(array_agg(id), '{}'), array_agg(id) filter (where unique_key is not null),
-      array_agg(type) filter (where unique_key is not null), array_agg(unique_key) filter (where unique_key is not null),
-      array_agg(unique_for) filter (where unique_key is not null),
-      array_agg(part) filter (where part is not null), array_agg(outcome) filter (where part is not null)
+      from gone)
+    select _settled || array_agg(id), _key_jobs || array_agg(id) filter (where unique_key is not null),
+      _key_types || array_agg(type) filter (where unique_key is not null), _keys || array_agg(unique_key) filter (where unique_key is not null),
+      _keeps || array_agg(unique_for) filter (where unique_key is not null),
+      _parts || array_agg(part) filter (where part is not null), _outcomes || array_agg(outcome) filter (where part is not null)
     into _settled, _key_jobs, _key_types, _keys, _keeps, _parts, _outcomes from gone;
-    if _key_jobs is not null then
-      perform dibs.free_keys_1(_key_jobs, _key_types, _keys, _keeps);
-    end if;
+  end if;
+  if _key_jobs is not null then
+    perform dibs.free_keys_1(_key_jobs, _key_types, _keys, _keeps);
   end if;
   -- 2. Others go back to waiting: 1 retry, 2 snooze, 3 release, 4 finish (to be claimed once more only to be finished), 5 to
   -- ask the provider later (claimed for that alone, which is no attempt).
@@ -263,11 +275,12 @@ begin
   end if;
   -- 4. The claim, with a snapshot of its own. One element of the arrays per range (queue, rank), in the order wanted.
   -- A row that another claimed and gave back since the snapshot is picked and not claimed. So the head row says how many were
-  -- picked: who went by the rows alone would take a claim that came short for the end of what waits.
+  -- picked: who went by the rows alone would take a claim that came short for the end of what waits. It says so in the columns
+  -- of a job, and has no token: id: how many were picked, type: the queues that are paused, queue: what was not settled, run_at: the clock.
   if _n = 0 then
     if _parts is not null then perform dibs.count_parts_1(_parts, _outcomes, 1); end if;
-    return query select null::bigint, null::bigint, null, null, null::text, null::smallint, null::smallint, null::smallint,
-      null::timestamptz, null::smallint, null::smallint, statement_timestamp(), null::jsonb, _unsettled;
+    return query select null::bigint, null::bigint, null, _unsettled::text, null, null::smallint, null::smallint, null::smallint,
+      statement_timestamp(), null::smallint, null::smallint;
     return;
   end if;
   return query
@@ -302,10 +315,10 @@ begin
       claimed_at = statement_timestamp()
     from picked where j.ctid = picked.tid and exists (select from alive)
     returning j.id, j.token, j.type, j.queue, j.payload::text, j.attempts, j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing)
-  select (select count(*) from picked), null::bigint, null, null, null::text, null::smallint, null::smallint, null::smallint, null::timestamptz,
-    null::smallint, null::smallint, statement_timestamp(), (select jsonb_agg(name) from dibs.queues where paused), _unsettled
+  select (select count(*) from picked), null::bigint, (select jsonb_agg(name)::text from dibs.queues where paused), _unsettled::text,
+    null, null::smallint, null::smallint, null::smallint, statement_timestamp(), null::smallint, null::smallint
   union all
-  select c.*, null, null, null from claimed c;
+  select * from claimed;
   -- 5. Batches are counted last: their locks are held for the commit alone, and nobody who has one waits for a job.
   if _parts is not null then perform dibs.count_parts_1(_parts, _outcomes, 1); end if;
 end $$;

@@ -1,13 +1,18 @@
 -- Owning jobs: the turn (settle what is done, claim what is next). The text is in migrations, as the function turn_1.
 
 -- name: turn
--- The function takes more than most turns need: a claim alone, and plain successes alone, say only what they use.
+-- The function takes more than most turns need: a claim, plain successes, and the two together say only what they use.
 -- when claim_alone
 select * from dibs.turn_1(
   :worker::bigint, :claim::int, :limit::int, :suspects::int, :unknown::text[],
   :ranges_queue::text[], :ranges_rank::smallint[], :ranges_at::timestamptz[], :ranges_id::bigint[], _events => :events);
 -- when plain_alone
 select * from dibs.turn_1(_done => :done_id::bigint[], _done_tokens => :done_token::bigint[], _events => :events);
+-- when plain
+select * from dibs.turn_1(
+  :worker::bigint, :claim::int, :limit::int, :suspects::int, :unknown::text[],
+  :ranges_queue::text[], :ranges_rank::smallint[], :ranges_at::timestamptz[], :ranges_id::bigint[],
+  :done_id::bigint[], :done_token::bigint[], _events => :events);
 -- when whole
 select * from dibs.turn_1(
   :worker::bigint, :claim::int, :limit::int, :suspects::int, :unknown::text[],

@@ -2,8 +2,6 @@
 -- no other writer comes between them: a claim picks, then marks, and needs no RETURNING (SQLite 3.24 will do).
 
 -- name: turn
--- when settles
-delete from temp.dibs_unsettled;
 -- 1. Finished jobs go to history, failed ones to dead. `special` tells those that are not plainly successful.
 -- each special
 insert or replace into temp.dibs_special (id, token, state, days, result, failure, hook_error) values (?, ?, ?, ?, ?, ?, ?);
@@ -17,9 +15,12 @@ select j.id, j.run_at, j.created_at, j.claimed_at, c.now, c.now + coalesce(s.day
 from dibs.clock c cross join json_each(:leases) d
 cross join dibs.jobs j on j.id = cast(d.key as integer) and j.token = d.value and j.held = 1
 left join temp.dibs_special s on s.id = j.id and s.token = j.token where coalesce(s.state, 3) = 3;
--- Write-backs that change nothing: settled before, or lost. (Of two leases of one job the later one counts.) Not looked for
--- if all were plain and all have just gone to history.
+-- If all were plain and all have just gone to history, and nobody uses keys or batches, then the rest is not worth a look.
 -- when leases
+-- notes rare
+select 1 where changes() < :expected or exists (select 1 from dibs.unique_keys) or exists (select 1 from dibs.parts);
+-- Write-backs that change nothing: settled before, or lost. (Of two leases of one job the later one counts.)
+-- when rare
 insert into temp.dibs_unsettled (id, token)
 select cast(d.key as integer), d.value from json_each(case when changes() < :expected then :leases else '{}' end) d
 where not exists (
@@ -37,19 +38,19 @@ select j.id, j.run_at, j.created_at, j.claimed_at, c.now, j.worker, j.token, j.v
   j.submits, j.part
 from dibs.clock c cross join temp.dibs_special d
 cross join dibs.jobs j on j.id = d.id and j.token = d.token and j.held = 1 where d.state <> 3;
--- when leases
+-- when rare
 delete from dibs.unique_keys where (type, key, job) in (
   select j.type, j.unique_key, j.id from (select 1 from dibs.unique_keys limit 1) cross join json_each(:leases) d
   cross join dibs.jobs j on j.id = cast(d.key as integer) and j.token = d.value and j.held = 1
   where j.unique_key is not null and j.unique_for is null);
--- when leases
+-- when rare
 update dibs.unique_keys set until = (select now from dibs.clock) + (select unique_for from dibs.jobs j where j.id = job) * 1000000
 where (type, key, job) in (
   select j.type, j.unique_key, j.id from (select 1 from dibs.unique_keys limit 1) cross join json_each(:leases) d
   cross join dibs.jobs j on j.id = cast(d.key as integer) and j.token = d.value and j.held = 1
   where j.unique_key is not null and j.unique_for is not null);
 -- Jobs of batches are counted in their parts; where there are no batches, this is all.
--- when leases
+-- when rare
 -- notes counted
 select json_array(j.part, sum(coalesce(s.state, 3) = 3), coalesce(sum(s.state = 4), 0), coalesce(sum(s.state = 5), 0))
 from (select 1 from dibs.parts limit 1) cross join json_each(:leases) d
@@ -96,9 +97,11 @@ update dibs.jobs set
       '$.started_at', claimed_at / 1e6, '$.finished_at', (select now from dibs.clock) / 1e6)) end
 where id in (select id from temp.dibs_back);
 -- 3. The head row: the clock, the paused queues, and what became of write-backs that changed nothing:
---    {"job id": the state that the same token left, or null when lost}.
-select null, null, null, null, null, null, null, null, null, null, null, c.now,
-  (select case when count(*) > 0 then json_group_array(name) end from dibs.queues where paused),
+--    {"job id": the state that the same token left, or null when lost}. All of it in the columns of a job.
+-- 4. After it the claim: pick, then mark. First suspects, then the others. `ranks` has a list of ranks for each queue, all in
+--    the order wanted: the loops run in the order written. The rows come as they will be once they are marked.
+-- gives picked
+select null, null, (select case when count(*) > 0 then json_group_array(name) end from dibs.queues where paused),
   case when :settles > 0 and exists (select 1 from temp.dibs_unsettled) then (
     select json_group_object(u.id, coalesce(
       (select h.state from dibs.history h where h.id = u.id and h.token = u.token),
@@ -107,41 +110,43 @@ select null, null, null, null, null, null, null, null, null, null, null, c.now,
     from temp.dibs_unsettled u
     where u.id not in (select id from temp.dibs_back) and not exists (
       select 1 from json_each(:leases) d where cast(d.key as integer) = u.id
-        and (u.id, d.value) not in (select id, token from temp.dibs_unsettled))) end
-from dibs.clock c;
--- when back
-delete from temp.dibs_back;
--- when special
-delete from temp.dibs_special;
--- 4. The claim: pick, then mark. One element of ranges per range (queue, rank), in the order wanted: the loops run in the
---    order written. The rows come as they will be once they are marked.
--- when suspects
--- gives picked
+        and (u.id, d.value) not in (select id, token from temp.dibs_unsettled))) end,
+  null, null, null, null, c.now, null, null
+from dibs.clock c
+union all select * from (
+  select j.id, ((coalesce(j.token, 0) >> 20) + 1) << 20 | ((:bits + j.id) & 1048575), j.type, j.queue, j.payload, j.attempts + (j.finishing = 0),
+    j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing + (j.finishing > 0)
+  from json_each(:ranks) w cross join json_each(w.value) r cross join dibs.jobs j indexed by dibs.claim_order
+    on j.queue = w.key and j.rank = r.value + 20 and j.held = 0
+    and j.run_at <= (select now from dibs.clock) and (:unknown = '[]' or j.type not in (select value from json_each(:unknown)))
+    and (j.row_key is not null) = :rows
+  where r.value < 10 and exists (select 1 from dibs.workers where id = :worker)
+    and exists (select 1 from dibs.jobs s indexed by dibs.claim_order where s.queue = w.key and s.rank >= 20 and s.held = 0)
+    and not exists (select 1 from dibs.queues q where q.name = w.key and q.paused)
+  limit :suspects)
+union all
 select j.id, ((coalesce(j.token, 0) >> 20) + 1) << 20 | ((:bits + j.id) & 1048575), j.type, j.queue, j.payload, j.attempts + (j.finishing = 0),
   j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing + (j.finishing > 0)
-from json_each(:ranges) r cross join dibs.jobs j indexed by dibs.claim_order
-  on j.queue = json_extract(r.value, '$[0]') and j.rank = json_extract(r.value, '$[1]') + 20 and j.held = 0
-  and j.run_at <= (select now from dibs.clock) and (:unknown = '[]' or j.type not in (select value from json_each(:unknown)))
-  and (j.row_key is not null) = :rows
-where json_extract(r.value, '$[1]') < 10 and exists (select 1 from dibs.workers where id = :worker)
-  and not exists (select 1 from dibs.queues q where q.name = json_extract(r.value, '$[0]') and q.paused)
-limit :suspects;
--- when limit
--- gives picked
-select j.id, ((coalesce(j.token, 0) >> 20) + 1) << 20 | ((:bits + j.id) & 1048575), j.type, j.queue, j.payload, j.attempts + (j.finishing = 0),
-  j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing + (j.finishing > 0)
-from json_each(:ranges) r cross join dibs.jobs j indexed by dibs.claim_order
-  on j.queue = json_extract(r.value, '$[0]') and j.rank = json_extract(r.value, '$[1]') and j.held = 0
+from json_each(:ranks) w cross join json_each(w.value) r cross join dibs.jobs j indexed by dibs.claim_order
+  on j.queue = w.key and j.rank = r.value and j.held = 0
   and j.run_at <= (select now from dibs.clock) and (:unknown = '[]' or j.type not in (select value from json_each(:unknown)))
   and (j.row_key is not null) = :rows
 where exists (select 1 from dibs.workers where id = :worker)
-  and not exists (select 1 from dibs.queues q where q.name = json_extract(r.value, '$[0]') and q.paused)
-limit :limit - json_array_length(:picked);
+  and not exists (select 1 from dibs.queues q where q.name = w.key and q.paused)
+limit 1 + :limit;
 -- when picked
 update dibs.jobs set
   held = 1, worker = :worker << 20 | :claim, version = version + 1, token = ((coalesce(token, 0) >> 20) + 1) << 20 | ((:bits + id) & 1048575),
   attempts = attempts + (finishing = 0), finishing = finishing + (finishing > 0), claimed_at = (select now from dibs.clock)
 where id in (select value from json_each(:picked));
+-- when rare
+delete from temp.dibs_unsettled;
+-- when back
+delete from temp.dibs_unsettled;
+-- when back
+delete from temp.dibs_back;
+-- when special
+delete from temp.dibs_special;
 
 -- name: next_due
 -- Seconds until the next job of these queues can be claimed: 0 when one is due, null when there is none.
