@@ -11,8 +11,10 @@ import pytest
 
 from dibs import Dibs, JobState, current_job
 from dibs.errors import ConfigError, InvalidOption, NotMigrated, Unreachable
+from dibs.job import Claimed, JobId, WorkerId
 from dibs.operations import queues, workers
 from dibs.worker import wakeups
+from dibs.worker.lane import Lane
 from dibs.worker.worker import Worker
 from tests.actors import Actors
 from tests.apps import on_postgres
@@ -493,6 +495,22 @@ async def test_told_twice_it_stops_now(app: Dibs) -> None:
         worker.stop()
     back = await job.arefresh()
     assert (back.state, back.attempts) == (JobState.PENDING, 0)
+
+
+async def test_a_lane_that_pauses_while_the_last_job_ends_stops_with_the_worker(app: Dibs) -> None:
+    """It misses the signal, and nobody else would give one before the next beat."""
+    worker = Worker(app.engine, {}, app.settings)
+    worker.in_flight, worker.stopping = 1, True
+    worker.buffer.waiting.append((Claimed(JobId(1), 1, "task", "default", None, 1, 3, 4, None, 0, 0), 0.0))
+
+    def end() -> None:
+        worker.buffer.waiting.clear()
+        worker.over = True
+        worker.signal.set()
+
+    asyncio.get_running_loop().call_soon(end)  # while the lane pauses, because the other one is under way
+    async with asyncio.timeout(PATIENCE):
+        await worker._turns(Lane(app.engine, app.engine.session("lane"), WorkerId(1), lambda *_: None), worker.feed)
 
 
 # Beginning

@@ -72,9 +72,14 @@ class Turn(NamedTuple):
     unwritten: frozenset[JobId] = frozenset()
     later: frozenset[JobId] = frozenset()
 
+    @property
+    def went_well(self) -> bool:
+        """Every settle in it came to what was said."""
+        return not (self.lost or self.before or self.culprits or self.later)
+
     def became(self, job_id: JobId, change: Change) -> Change | None:
         """What a settle in it came to; None when it was refused."""
-        if not (self.lost or self.before or self.culprits):  # most
+        if self.went_well:  # most
             return change
         if job_id in self.lost:
             return None

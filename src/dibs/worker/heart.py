@@ -23,11 +23,12 @@ from dibs.operations.workers import NOTHING, Beat, Recovered
 MARGIN = 0.2  # of the lease: stop our jobs that much before others may take them
 
 
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 def suspend_clock() -> float:
-    """Seconds by a clock that goes on while the machine sleeps."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
+    """Seconds by a clock that goes on while the machine sleeps, where there is one."""
+    return time.clock_gettime(CLOCK)
 
 
 @dataclass(frozen=True, slots=True)

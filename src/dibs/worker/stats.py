@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dibs.job import JobState
-from dibs.lifecycle import SUCCESS, Back, Change, Done, Way
+from dibs.lifecycle import Back, Change, Done, Way
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -22,24 +22,21 @@ class Counts(Protocol):
     processing: int
 
 
-def count(counts: Counts, change: Change) -> None:
-    """A job came to this."""
-    if change is SUCCESS:  # most
-        counts.successful += 1
-        return
+def count(counts: Counts, change: Change, number: int = 1) -> None:
+    """So many jobs came to this."""
     match change:
         case Done(state=JobState.SUCCESSFUL):
-            counts.successful += 1
+            counts.successful += number
         case Done():
-            counts.failed += 1
+            counts.failed += number
         case Back(way=Way.RELEASE):
-            counts.released += 1
+            counts.released += number
         case Back(way=Way.SUBMITTED):
-            counts.processing += 1
+            counts.processing += number
         case Back(way=Way.POLL):
             pass
         case Back():
-            counts.retried += 1
+            counts.retried += number
 
 
 @dataclass(slots=True)

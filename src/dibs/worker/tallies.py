@@ -10,7 +10,7 @@ from collections import defaultdict
 from dibs.engines.engine import Engine
 from dibs.errors import DibsError
 from dibs.job import JobState
-from dibs.lifecycle import SUCCESS, Back, Change, Done, Way
+from dibs.lifecycle import Back, Change, Done, Way
 from dibs.operations import stats
 
 log = logging.getLogger("dibs")
@@ -25,18 +25,15 @@ class Tallies:
         self.engine = engine
         self.counted: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
 
-    def count(self, queue: str, change: Change) -> None:
-        """A job came to this. What was handed back came to nothing."""
-        if change is SUCCESS:  # most
-            self.counted[queue][0] += 1
-            return
+    def count(self, queue: str, change: Change, number: int = 1) -> None:
+        """So many jobs came to this. What was handed back came to nothing."""
         match change:
             case Done(state=JobState.SUCCESSFUL):
-                self.counted[queue][0] += 1
+                self.counted[queue][0] += number
             case Done():
-                self.counted[queue][1] += 1
+                self.counted[queue][1] += number
             case Back(way=Way.RETRY | Way.FINISH):
-                self.counted[queue][2] += 1
+                self.counted[queue][2] += number
 
     async def run(self) -> None:
         """Pace `run_once`."""

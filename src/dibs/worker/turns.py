@@ -9,13 +9,14 @@ import asyncio
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from dibs.config import Settings
 from dibs.engines.engine import Engine
 from dibs.errors import DatabaseError
 from dibs.job import Claimed, Lease
-from dibs.lifecycle import Back, Change, Committed, Outcome, Way, after
+from dibs.lifecycle import SUCCESS, Back, Change, Committed, Outcome, Way, after
 from dibs.operations.claims import RETENTION_DAYS, Settle, Turn
 from dibs.task import Declared
 from dibs.worker.buffer import TOO_LONG, Buffer, Wish
@@ -83,7 +84,7 @@ class Turns:
             wish = self._wish(feed, settling=bool(settles))
             if settles or wish:
                 await self._turn(lane, feed, wish, settles)
-            else:
+            elif feed.later or not self.over:  # it may have become so while we paused
                 self.signal.clear()
                 await self.signal.wait()
 
@@ -115,6 +116,17 @@ class Turns:
             return
         finally:
             self.in_flight -= 1
+        self._settled(feed, settles, turn)
+        if wish:
+            self._came(feed, wish, turn)
+            await asyncio.sleep(0)  # what was claimed begins before more is asked for
+        self.log.flush()
+
+    def _settled(self, feed: Feed, settles: list[tuple[Claimed, Settle]], turn: Turn) -> None:
+        if turn.went_well:  # most, and most are plain successes
+            for queue, number in Counter([job.queue for job, settle in settles if settle.change is SUCCESS]).items():
+                self._came_to(queue, SUCCESS, number)
+            settles = [each for each in settles if each[1].change is not SUCCESS]
         for job, settle in settles:
             if job.id in turn.later:
                 feed.later.append((job, settle))
@@ -122,10 +134,6 @@ class Turns:
                 self._count(job, settle.change, turn)
         if turn.later:
             self.loop.call_later(LATER, self._say_again, feed)
-        if wish:
-            self._came(feed, wish, turn)
-            await asyncio.sleep(0)  # what was claimed begins before more is asked for
-        self.log.flush()
 
     def _order(self) -> Sequence[str]:
         if not isinstance(self.wanted, Mapping):
@@ -205,7 +213,7 @@ class Turns:
         if isinstance(outcome, Committed):
             change = outcome.change
             self.lanes[0].note([job.id])  # any of them tells
-            self._came_to(job, change)
+            self._came_to(job.queue, change)
             self.log.ended(task.label(job), change, seconds)
         elif each.lost:
             self._refused(job)
@@ -225,11 +233,11 @@ class Turns:
         if became is None:
             self._refused(job)
         else:
-            self._came_to(job, became)
+            self._came_to(job.queue, became)
 
-    def _came_to(self, job: Claimed, change: Change) -> None:
-        count(self.stats, change)
-        self.tallies.count(job.queue, change)
+    def _came_to(self, queue: str, change: Change, number: int = 1) -> None:
+        count(self.stats, change, number)
+        self.tallies.count(queue, change, number)
 
     def _refused(self, job: Claimed) -> None:
         self.stats.refused += 1
