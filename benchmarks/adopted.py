@@ -24,8 +24,8 @@ from dibs.operations.claims import Settle
 from dibs.worker.lane import Ask
 from dibs.worker.rows import RowLane
 
-BATCHES = (200, 10)
-SLICES = {200: (4_000, 1_000), 10: (1_000, 200)}
+BATCHES = (200, 10, 5)  # the last is what an adopted table has by default
+SLICES = {200: (4_000, 1_000), 10: (1_000, 200), 5: (500, 100)}
 COUNT = (20, 12)
 RATE, SLOPE, FELT = Bound(0.6), Bound(0.85), Bound(0.9)
 ROWS = (200_000, 20_000)

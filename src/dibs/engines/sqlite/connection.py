@@ -67,7 +67,8 @@ class SqliteConnection:
         self.place, self.dialect, self.deadline = place, dialect, deadline
         self.lock = threading.RLock()
         self.error: type[Exception] = place.module.Error
-        self._changes, self._pages = 0, 0  # as of the last commit; written since the last checkpoint
+        self._changes = 0  # as of the last commit
+        self._pages = random.randrange(CHECKPOINT_PAGES)  # since the last checkpoint: processes take turns at making them
         self.closed = False
         self.raw = _open(place)
         for step in dialect.steps["temporary"]:
