@@ -68,7 +68,7 @@ class SqliteConnection:
         self.lock = threading.RLock()
         self.error: type[Exception] = place.module.Error
         self._changes = 0  # as of the last commit
-        self._pages = random.randrange(CHECKPOINT_PAGES)  # since the last checkpoint: processes take turns at making them
+        self._pages = random.randrange(CHECKPOINT_PAGES)  # since the last checkpoint; processes take turns with them
         self.closed = False
         self.raw = _open(place)
         for step in dialect.steps["temporary"]:
