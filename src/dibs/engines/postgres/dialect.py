@@ -16,11 +16,12 @@ from dibs.operations.operation import Documents, Queries, Rows, Statement, Table
 NUMBERS = {int, float}
 NONE = b"\0"  # is in no JSON, as it is
 PIECE = 500  # rows
+COPY_FROM = 500  # jobs; for fewer the second round trip costs more than COPY saves
+
 _Column: TypeAlias = tuple[str, int, Callable[[Sequence[Any]], str | None]]
 """A parameter, the number of the column that it gets, and how that is written."""
 _Columns: TypeAlias = tuple[str, list[_Column]]
 """A table, and what is wanted of it."""
-COPY_FROM = 500  # jobs; for fewer the second round trip costs more than COPY saves
 
 
 class PostgresDialect(Dialect):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Mapping
 from datetime import datetime
+from itertools import count
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -51,6 +52,7 @@ class Statements:
     def __init__(self, raw: Connection[Any] | AsyncConnection[Any]) -> None:
         self.raw, self.pgconn = raw, raw.pgconn
         self.known: dict[str, Prepared] = {}
+        self.numbers = count()  # one that was cut off while it was prepared may have its name already
         self.patience, self.until = 0.0, 0.0  # of what is being asked
 
     def ask(self, sql: str, values: Mapping[str, Any], patience: float) -> Asking[Rows]:
@@ -68,7 +70,7 @@ class Statements:
 
     def _prepare(self, sql: str) -> Asking[Prepared]:
         text, parameters = numbered(sql)
-        name = b"dibs_%d" % len(self.known)
+        name = b"dibs_%d" % next(self.numbers)
         self.pgconn.send_prepare(name, text.encode())
         yield from self._answer()
         self.pgconn.send_describe_prepared(name)
