@@ -97,6 +97,12 @@ FENCES = [
         FENCE,
     ),
     sqlite(
+        "a settle of many takes whatever lies between them",
+        "select 1 where changes() = :last - :first + 1;",
+        "select 1;",
+        FENCE,
+    ),
+    sqlite(
         "a finished job goes to history without its token",
         "cross join dibs.jobs j on j.id = cast(d.key as integer) and j.token = d.value and j.held = 1\nleft join",
         "cross join dibs.jobs j on j.id = cast(d.key as integer) and j.held = 1\nleft join",

@@ -295,3 +295,29 @@ def test_a_token_has_random_bits(actors: Actors) -> None:
         worker.settle(job, Back(Way.RELEASE))
     assert len({token % (1 << RANDOM_BITS) for token in tokens}) > 15
     assert all(0 < token < 2**63 for token in tokens)
+
+
+# Many at once
+
+
+def test_a_settle_of_many_touches_nobody_in_between(actors: Actors) -> None:
+    ours = actors.add_many(2)
+    waits = actors.add(queue="other")
+    ours += actors.add_many(2)
+    worker = actors.worker()
+    settles = [Settle(job.lease, Done(JobState.SUCCESSFUL)) for job in worker.claim(4)]
+    assert not worker.turn(settles, 1, "nobody's").lost
+    assert [actors.state(job) for job in ours] == ["SUCCESSFUL"] * 4
+    assert actors.state(waits) == "PENDING"
+
+
+def test_a_settle_of_many_leaves_the_heirs_job_among_them(actors: Actors) -> None:
+    ids = actors.add_many(3)
+    late, heir = actors.worker(), actors.worker()
+    first, lost, last = late.claim(3)
+    operator_retry(actors, lost)
+    (new,) = heir.claim()
+    turn = late.turn([Settle(job.lease, Done(JobState.SUCCESSFUL)) for job in (first, lost, last)], 1, "nobody's")
+    assert turn.lost == {new.id}
+    assert [actors.state(job) for job in ids] == ["SUCCESSFUL", "RUNNING", "SUCCESSFUL"]
+    assert not heir.succeed(new).lost

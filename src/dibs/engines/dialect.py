@@ -1,7 +1,7 @@
 """From named statements to text: loads an engine's .sql files, and encodes values the way that engine reads them.
 
 A name holds one step or several; their rows come one after another. `-- when x` before a step skips it when the
-value x is empty; `-- each x` executes it once for each row of the table x, in one go; `-- gives x` adds the first
+value x is empty, `-- unless x` when it is not; `-- each x` executes it once for each row of the table x, in one go; `-- gives x` adds the first
 column of its rows to the list x (nulls left out), for the steps that follow; `-- notes x` does so too, and keeps its
 rows to itself.
 Parameters are written `:name`; `dibs.` stands for the schema or the prefix.
@@ -21,7 +21,7 @@ from dibs.operations.operation import Compiled, Conversation, Operation, Queries
 T = TypeVar("T")
 
 NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
-MARK = re.compile(r"^-- (when|each|gives|notes) (\w+)$", re.MULTILINE)
+MARK = re.compile(r"^-- (when|unless|each|gives|notes) (\w+)$", re.MULTILINE)
 COMMENT = re.compile(r"^\s*--.*$|\s+-- .*$", re.MULTILINE)
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 OWN = re.compile(r"\bdibs\.(?=[a-z_%])")
@@ -33,6 +33,7 @@ class Step:
 
     sql: str
     when: str = ""  # not if this value is empty
+    unless: str = ""  # only if this value is empty
     each: str = ""  # once for each row of this table
     gives: str = ""  # the list that the first column of its rows is added to
     notes: str = ""  # the same, and its rows are no part of the answer
@@ -84,9 +85,9 @@ class Dialect(ABC):
             values[name] = []
         for step in steps:
             if step.each:
-                if values[step.each].rows:
+                if values[step.each]:
                     yield step.sql, self.records(values[step.each])
-            elif not step.when or _is_there(values[step.when]):
+            elif (not step.when or values[step.when]) and not (step.unless and values[step.unless]):
                 encoded.update(self.encode(values, step.uses - encoded.keys() if encoded else step.uses))
                 came = yield step.sql, encoded
                 if not step.notes:
@@ -108,10 +109,6 @@ class Dialect(ABC):
 
 def _given(steps: Sequence[Step]) -> set[str]:
     return {step.gives or step.notes for step in steps} - {""}
-
-
-def _is_there(value: Any) -> Any:
-    return value.rows if type(value) is Table else value
 
 
 def _statements(package: str) -> Iterator[tuple[str, str]]:

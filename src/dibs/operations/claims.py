@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from dibs.errors import InvalidOption
 from dibs.job import CODES, STATES, Claimed, JobId, JobState, Lease, WorkerId
 from dibs.lifecycle import SUCCESS, Back, Change, Done, Way
-from dibs.operations.operation import Conversation, Operation, Row, Rows, Statement, Table, operation
+from dibs.operations.operation import Conversation, Grouped, Operation, Row, Rows, Statement, Table, operation
 from dibs.operations.rows import claimed_from_rows
 from dibs.payload import decode
 
@@ -125,11 +125,13 @@ def turn_values(want: Want | None, settles: Sequence[Settle], events: Sequence[s
         suspects=min(want.suspects, want.limit),
         unknown=list(want.unknown),
         ranges=Table(RANGES, want.ranges),
-        ranks=_ranks(want.ranges),
+        ranks=Grouped(want.ranges),
         settles=len(settles),
         done=Table(DONE, done, ("result", "failure")),
         days=RETENTION_DAYS,
         expected=len(done) + bool(special),  # rows in history, for all to be well; with special ones, one cannot tell
+        first=done[0][0] if done else None,
+        last=done[-1][0] if done else None,
         leases={row[0]: row[1] for row in done},
         special=Table(DONE, special, ("result", "failure")),
         back=Table(BACK, back, ("failure",)),
@@ -152,14 +154,6 @@ def _not_plain(settles: Sequence[Settle]) -> tuple[list[Row], list[Row]]:
         elif change is not SUCCESS or days != RETENTION_DAYS:
             special.append((*lease, CODES[change.state], days, change.result, change.failure, change.hook_error))
     return special, back
-
-
-def _ranks(ranges: Sequence[Range]) -> dict[str, list[int]]:
-    """The same by queue, for engines without a cursor."""
-    ranks: dict[str, list[int]] = {}
-    for place in ranges:
-        ranks.setdefault(place[0], []).append(place[1])
-    return ranks
 
 
 @operation(atomic=True)

@@ -51,12 +51,21 @@ class Table(NamedTuple):
     rows: Sequence[Row]
     documents: tuple[str, ...] = ()
 
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Documents:
     """Encoded JSON values on their way in, one per row."""
 
     items: Sequence[bytes | None]
+
+
+class Grouped(NamedTuple):
+    """Pairs on their way in, as one document: the second items by the first."""
+
+    pairs: Sequence[Row]
 
 
 Conversation: TypeAlias = Generator[Statement, Rows, T]

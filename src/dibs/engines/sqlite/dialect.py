@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from dibs.engines.dialect import Dialect
-from dibs.operations.operation import Documents, Row, Table
+from dibs.operations.operation import Documents, Grouped, Row, Table
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -61,11 +62,20 @@ def _json(value: Any) -> str:
     return _encode(value).decode()
 
 
+@lru_cache(64)
+def _grouped(pairs: tuple[Row, ...]) -> str:
+    groups: dict[Any, list[Any]] = {}
+    for first, second, *_ in pairs:
+        groups.setdefault(first, []).append(second)
+    return _json(groups)
+
+
 ENCODERS: dict[type, Callable[[Any], Any]] = {
     bytes: bytes.decode,
     list: _json,
     dict: _json,
     Table: lambda table: _json(_records(table)),
     Documents: lambda documents: "[" + b",".join([item or b"null" for item in documents.items]).decode() + "]",
+    Grouped: lambda grouped: _grouped(tuple(grouped.pairs)),  # the same in every claim
     datetime: micros,
 }
