@@ -99,7 +99,7 @@ FENCES = [
     sqlite(
         "a settle of many takes whatever lies between them",
         "select 1 where changes() = :last - :first + 1;",
-        "select 1;",
+        "select 1 where changes() = :expected;",
         FENCE,
     ),
     sqlite(

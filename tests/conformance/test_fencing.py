@@ -6,7 +6,7 @@ import pytest
 
 from dibs.errors import LeaseLost
 from dibs.job import Claimed, JobState
-from dibs.lifecycle import Back, Change, Done, Way, failure
+from dibs.lifecycle import SUCCESS, Back, Change, Done, Way, failure
 from dibs.operations import jobs, workers
 from dibs.operations.claims import Settle
 from dibs.payload import encode
@@ -305,7 +305,7 @@ def test_a_settle_of_many_touches_nobody_in_between(actors: Actors) -> None:
     waits = actors.add(queue="other")
     ours += actors.add_many(2)
     worker = actors.worker()
-    settles = [Settle(job.lease, Done(JobState.SUCCESSFUL)) for job in worker.claim(4)]
+    settles = [Settle(job.lease, SUCCESS) for job in worker.claim(4)]
     assert not worker.turn(settles, 1, "nobody's").lost
     assert [actors.state(job) for job in ours] == ["SUCCESSFUL"] * 4
     assert actors.state(waits) == "PENDING"
@@ -317,7 +317,7 @@ def test_a_settle_of_many_leaves_the_heirs_job_among_them(actors: Actors) -> Non
     first, lost, last = late.claim(3)
     operator_retry(actors, lost)
     (new,) = heir.claim()
-    turn = late.turn([Settle(job.lease, Done(JobState.SUCCESSFUL)) for job in (first, lost, last)], 1, "nobody's")
+    turn = late.turn([Settle(job.lease, SUCCESS) for job in (first, lost, last)], 1, "nobody's")
     assert turn.lost == {new.id}
     assert [actors.state(job) for job in ids] == ["SUCCESSFUL", "RUNNING", "SUCCESSFUL"]
     assert not heir.succeed(new).lost

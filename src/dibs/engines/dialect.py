@@ -1,9 +1,9 @@
 """From named statements to text: loads an engine's .sql files, and encodes values the way that engine reads them.
 
 A name holds one step or several; their rows come one after another. `-- when x` before a step skips it when the
-value x is empty, `-- unless x` when it is not; `-- each x` executes it once for each row of the table x, in one go; `-- gives x` adds the first
-column of its rows to the list x (nulls left out), for the steps that follow; `-- notes x` does so too, and keeps its
-rows to itself.
+value x is empty, `-- unless x` when it is not; `-- each x` executes it once for each row of the table x, in one go;
+`-- gives x` adds the first column of its rows to the list x (nulls left out), for the steps that follow; `-- notes x`
+does so too, and keeps its rows to itself.
 Parameters are written `:name`; `dibs.` stands for the schema or the prefix.
 """
 
