@@ -53,7 +53,32 @@ class Want(NamedTuple):
     unknown: Sequence[str] = ()
 
 
-NOTHING = Want(worker=0, number=0, limit=0, ranges=())
+DOCUMENTS = ("result", "failure")
+NOTHING: dict[str, Any] = {  # what a turn says that neither claims nor settles
+    "worker": 0,
+    "claim": 0,
+    "bits": 0,
+    "limit": 0,
+    "suspects": 0,
+    "unknown": [],
+    "ranges": Table(RANGES, ()),
+    "ranks": Grouped(()),
+    "settles": 0,
+    "done": Table(DONE, (), DOCUMENTS),
+    "days": RETENTION_DAYS,
+    "expected": 0,
+    "first": None,
+    "last": None,
+    "leases": {},
+    "special": Table(DONE, (), DOCUMENTS),
+    "back": Table(BACK, (), ("failure",)),
+    "events": None,
+    "rows": False,  # of adopted tables are taken by those who know them
+    "claim_alone": False,
+    "plain_alone": False,
+    "plain": False,
+    "whole": False,
+}
 
 
 class Turn(NamedTuple):
@@ -109,39 +134,56 @@ def turn(want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str
 
 def turn_values(want: Want | None, settles: Sequence[Settle], events: Sequence[str]) -> dict[str, Any]:
     """What a turn says, by name."""
-    if want is None:
-        want = NOTHING
-    elif not 0 < want.limit <= MAX_CLAIM:
+    values = NOTHING | {"events": "\n".join(events)} if events else NOTHING.copy()
+    if want is not None:
+        values.update(_claim_values(want))
+    plain_only = True
+    if settles:
+        plain = sorted([each.lease for each in settles if each.change is SUCCESS and each.days == RETENTION_DAYS])
+        plain_only = len(plain) == len(settles)
+        values.update(_settle_values(settles, plain, plain_only))
+    values[_shape(want is not None, bool(settles), plain_only)] = True
+    return values
+
+
+def _shape(claims: bool, settles: bool, plain_only: bool) -> str:
+    """What kind of turn it is: most say little."""
+    if not plain_only:
+        return "whole"
+    if not claims:
+        return "plain_alone"
+    return "plain" if settles else "claim_alone"
+
+
+def _claim_values(want: Want) -> dict[str, Any]:
+    if not 0 < want.limit <= MAX_CLAIM:
         raise InvalidOption("limit", f"must be between 1 and {MAX_CLAIM:,}, not {want.limit}")
-    plain = sorted([each.lease for each in settles if each.change is SUCCESS and each.days == RETENTION_DAYS])
-    plain_only, claims = len(plain) == len(settles), want is not NOTHING
+    return {
+        "worker": want.worker,
+        "claim": want.number,
+        "bits": getrandbits(RANDOM_BITS),
+        "limit": want.limit,
+        "suspects": min(want.suspects, want.limit),
+        "unknown": list(want.unknown),
+        "ranges": Table(RANGES, want.ranges),
+        "ranks": Grouped(want.ranges),
+    }
+
+
+def _settle_values(settles: Sequence[Settle], plain: list[Lease], plain_only: bool) -> dict[str, Any]:
     special, back = ([], []) if plain_only else _not_plain(settles)
     done = sorted([(*lease, *PLAIN) for lease in plain] + special, key=_lease_of_row) if special else plain
-    return dict(
-        worker=want.worker,
-        claim=want.number,
-        bits=getrandbits(RANDOM_BITS),
-        limit=want.limit,
-        suspects=min(want.suspects, want.limit),
-        unknown=list(want.unknown),
-        ranges=Table(RANGES, want.ranges),
-        ranks=Grouped(want.ranges),
-        settles=len(settles),
-        done=Table(DONE, done, ("result", "failure")),
-        days=RETENTION_DAYS,
-        expected=len(done) + bool(special),  # rows in history, for all to be well; with special ones, one cannot tell
-        first=done[0][0] if done else None,
-        last=done[-1][0] if done else None,
-        leases={row[0]: row[1] for row in done},
-        special=Table(DONE, special, ("result", "failure")),
-        back=Table(BACK, back, ("failure",)),
-        events="\n".join(events) or None,
-        rows=False,  # of adopted tables are taken by those who know them
-        claim_alone=claims and not settles,
-        plain_alone=plain_only and not claims,
-        plain=plain_only and claims and bool(settles),
-        whole=not plain_only,
-    )
+    values = {
+        "settles": len(settles),
+        "done": Table(DONE, done, DOCUMENTS),
+        "expected": len(done) + bool(special),  # rows in history, if all is well; with special ones, one cannot tell
+        "leases": {row[0]: row[1] for row in done},
+    }
+    if done:
+        values["first"], values["last"] = done[0][0], done[-1][0]
+    if not plain_only:
+        values["special"], values["back"] = Table(DONE, special, DOCUMENTS), Table(BACK, back, ("failure",))
+    return values
 
 
 def _not_plain(settles: Sequence[Settle]) -> tuple[list[Row], list[Row]]:

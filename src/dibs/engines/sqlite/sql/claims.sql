@@ -17,7 +17,7 @@ cross join dibs.jobs j on j.id = cast(d.key as integer) and j.token = d.value an
 left join temp.dibs_special s on s.id = j.id and s.token = j.token where coalesce(s.state, 3) = 3;
 -- As many have just gone to history as there are ids from the first to the last: then they leave `jobs` as a range, in half the time.
 -- when leases
--- notes whole
+-- notes gapless
 select 1 where changes() = :last - :first + 1;
 -- If all were plain and all have just gone to history, and nobody uses keys or batches, then the rest is not worth a look.
 -- when leases
@@ -66,10 +66,10 @@ update dibs.parts set
   failed = failed + (select json_extract(c.value, '$[2]') from json_each(:counted) c where json_extract(c.value, '$[0]') = dibs.parts.id),
   cancelled = cancelled + (select json_extract(c.value, '$[3]') from json_each(:counted) c where json_extract(c.value, '$[0]') = dibs.parts.id)
 where id in (select json_extract(value, '$[0]') from json_each(:counted));
--- when whole
+-- when gapless
 delete from dibs.jobs where id between :first and :last;
 -- when leases
--- unless whole
+-- unless gapless
 delete from dibs.jobs where id in (select cast(d.key as integer) from json_each(:leases) d)
   and id not in (select u.id from temp.dibs_unsettled u);
 -- 2. Others go back to waiting: 1 retry, 2 snooze, 3 release, 4 finish (to be claimed once more only to be finished), 5 to ask
