@@ -24,7 +24,7 @@ from websockets.sync.client import connect as sync_connect
 from benchmarks.loops import fill, open_engine
 from benchmarks.places import Bench, checkpoint
 from benchmarks.report import Bound, Figure, rate
-from benchmarks.workers import JOBS, QUICK_JOBS, at_work, worked
+from benchmarks.workers import JOBS, QUICK_JOBS, at_work, begin, paused, worked
 from dibs.job import NewJob
 from dibs.operations import jobs
 from dibs.payload import encode
@@ -273,8 +273,9 @@ def _worked(bench: Bench, count: int, settings: str, *, watched: bool) -> float:
             watcher.send(json.dumps({"action": "subscribe", "jobId": 1}))
             watcher.recv()
         checkpoint(url)
-        with at_work(url, settings=settings):
-            return worked(url, count)
+        with paused(url) as engine, at_work(url, settings=settings):
+            begin(engine)
+            return worked(engine, count)
 
 
 # Servers

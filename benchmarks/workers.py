@@ -21,9 +21,11 @@ from benchmarks import floor
 from benchmarks.loops import Floor, fill, open_engine
 from benchmarks.places import Bench, checkpoint
 from benchmarks.report import Bound, Figure, rate
+from dibs.engines.engine import Engine
 from dibs.job import NewJob
-from dibs.operations import jobs, workers
+from dibs.operations import jobs, queues, workers
 from dibs.payload import encode
+from dibs.worker.worker import LANES
 
 Member: TypeAlias = subprocess.Popen[bytes]
 
@@ -159,8 +161,10 @@ def _throughput(bench: Bench, case: Case) -> Figure:
             loop = Floor(base, BATCH).open()
             half = count // 2 // BATCH * BATCH
             before = _timed_floor(loop, half)
-            with at_work(place, case.kind, "--processes", str(case.processes), task=case.options):
-                done = worked(place, count)
+            processes = ("--processes", str(case.processes))
+            with paused(place) as engine, at_work(place, case.kind, *processes, task=case.options):
+                begin(engine, case.processes)
+                done = worked(engine, count)
             after = _timed_floor(loop, half)
             loop.close()
         theirs.append((before + after) / 2)
@@ -181,19 +185,35 @@ def _timed_floor(loop: Any, count: int) -> float:
     return count / (time.perf_counter() - began)
 
 
-def worked(place: str, count: int) -> float:
-    """Jobs in a second, from the first claim to the last settle, by the database's clock."""
+@contextmanager
+def paused(place: str) -> Iterator[Engine]:
+    """The queue waits until every process is there: how long they take to start is not what is asked."""
     engine = open_engine(place)
-    deadline = time.monotonic() + PATIENCE
     try:
-        while True:
-            done, first, last = _history(engine)
-            if done >= count:
-                return float(count / (last - first))
-            assert time.monotonic() < deadline, f"only {done:,} of {count:,} jobs were run"
-            time.sleep(0.25)
+        engine.run(queues.pause("default"))
+        yield engine
     finally:
         engine.close()
+
+
+def begin(engine: Engine, processes: int = 1) -> None:
+    """Now all of them are there."""
+    _until(lambda: len(engine.run(workers.list_workers())) >= processes * LANES)
+    engine.run(queues.resume("default"))
+
+
+def worked(engine: Engine, count: int) -> float:
+    """Jobs in a second, from the first claim to the last settle, by the database's clock.
+
+    To look costs the server time that it has not: so it is done seldom.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        time.sleep(1)
+        done, first, last = _history(engine)
+        if done >= count:
+            return float(count / (last - first))
+        assert time.monotonic() < deadline, f"only {done:,} of {count:,} jobs were run"
 
 
 def _history(engine: Any) -> tuple[int, float, float]:
@@ -269,7 +289,7 @@ def idle_cost(bench: Bench, place: str) -> tuple[float, float]:
     seconds = bench.size(IDLE_SECONDS, QUICK_IDLE)
     engine = open_engine(place)
     with at_work(place, count=IDLE_WORKERS) as members:
-        _until(lambda: len(engine.run(workers.list_workers())) >= 2 * IDLE_WORKERS)
+        _until(lambda: len(engine.run(workers.list_workers())) >= LANES * IDLE_WORKERS)
         time.sleep(12)  # by then looks are as rare as they get
         spent, said = _cpu(members), _statements(place)
         time.sleep(seconds)
@@ -293,9 +313,9 @@ def _napped(bench: Bench, kind: str, replicas: int, count: int) -> float:
         fill(place, 0)
         engine = open_engine(place)
         with at_work(place, "async def", "--concurrency", "1", count=replicas):
-            _until(lambda: len(engine.run(workers.list_workers())) >= 2 * replicas)
+            _until(lambda: len(engine.run(workers.list_workers())) >= LANES * replicas)
             engine.run(jobs.add_many([NewJob("nap", encode({}))] * count))
-            seconds = count / worked(place, count)
+            seconds = count / worked(engine, count)
         engine.close()
     return seconds
 

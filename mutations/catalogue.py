@@ -610,7 +610,7 @@ RULES = [
     rule(
         "a copy of the worker that a task forked goes on as one",
         "worker/run.py",
-        "    if os.getpid() != process_id:\n",
+        "    if forks_before() != forks:\n",
         "    if False:\n",
         "tests/scenarios/test_bad_tasks.py",
     ),

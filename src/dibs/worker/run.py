@@ -42,6 +42,7 @@ from dibs.payload import decode, encode
 from dibs.provider import ProviderTask
 from dibs.retry import Permanent, RetryAfter, bounded, exponential
 from dibs.task import AlreadyDone, Declared
+from dibs.worker.forks import forks_before
 from dibs.worker.processes import Processes
 from dibs.worker.provider import Providers, told_to_stop
 from dibs.worker.threads import DaemonThreads
@@ -68,7 +69,7 @@ class Runner:
     tell: Callable[[Lease, bytes], None]
     middleware: Sequence[Middleware] = field(default_factory=tuple)
     processes: Processes = field(default_factory=Processes)
-    process_id: int = field(default_factory=os.getpid)
+    forks: int = field(default_factory=forks_before)
     sources: Mapping[str, Source] = field(default_factory=dict)
     public_url: str = ""
     providers: Providers = field(init=False)
@@ -140,7 +141,7 @@ class Runner:
                 log.warning("The on_failure hook of job %s raised, and is tried again", job.id, exc_info=error)
             return _errored(task, job, error, self.worker, time.monotonic() - began, permanent=permanent)
         finally:
-            _only_in(self.process_id)
+            _only_after(self.forks)
 
     def _told_to_stop(self) -> bool:
         return told_to_stop()
@@ -183,7 +184,7 @@ class Runner:
         return await self._in_thread(partial(function, **arguments), task.timeout)
 
     async def _in_thread(self, function: Callable[[], Any], timeout: float | None) -> Any:
-        running = self.threads.run(partial(copy_context().run, _here, function, self.process_id))
+        running = self.threads.run(partial(copy_context().run, _here, function, self.forks))
         result, error = await (running if timeout is None else _timed(timeout, running, UNSTOPPABLE))
         if error is not None:
             raise error
@@ -266,16 +267,16 @@ def _wrapped(around: Middleware, current: CurrentJob, run: Run) -> Run:
     return wrapped
 
 
-def _here(function: Callable[[], Any], process_id: int) -> Any:
+def _here(function: Callable[[], Any], forks: int) -> Any:
     try:
         return function()
     finally:
-        _only_in(process_id)
+        _only_after(forks)
 
 
-def _only_in(process_id: int) -> None:
+def _only_after(forks: int) -> None:
     """A copy of us that user code has forked must not go on as a worker: it would use our connections."""
-    if os.getpid() != process_id:
+    if forks_before() != forks:
         os._exit(1)
 
 

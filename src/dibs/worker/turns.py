@@ -175,11 +175,11 @@ class Turns:
             self._say(job, Back(Way.RELEASE))
         self.signal.set()
 
-    def _say(self, job: Claimed, change: Change) -> None:
+    def _say(self, job: Claimed, change: Change, lease: Lease | None = None) -> None:
         """What became of it, with the next turn."""
         task = self.tasks.get(job.type)
         keep, key = (task.keep, task.row_key(job)) if task else (RETENTION_DAYS, None)
-        self._feed(job).settles.append((job, Settle(job.lease, change, keep, job.attempts, key)))
+        self._feed(job).settles.append((job, Settle(lease or job.lease, change, keep, job.attempts, key)))
 
     def _say_again(self, feed: Feed) -> None:
         feed.settles[:0] = feed.later
@@ -219,7 +219,7 @@ class Turns:
             self._refused(job)
         else:
             change = after(job, outcome, task.retry, has_hook=task.finishes)
-            self._say(job, change)
+            self._say(job, change, each.current.lease)
             self.log.ended(task.label(job), change, seconds)
         if self.limits.jobs is not None:
             self._mind_limits()
