@@ -237,7 +237,7 @@ def test_a_key_is_the_same_in_every_session(app: Dibs, url: str, monkeypatch: py
     theirs, ran = other.adopt("readings", **said), list[Any]()  # type: ignore[arg-type]  # likewise
     theirs.process(lambda row: ran.append(row))
     other.drain()
-    time.sleep(1.1)
+    application.wait(1.1)
     other.drain()
     assert not ran, "its owner lives"
     look = other.engine.run(
@@ -395,7 +395,10 @@ def test_nobody_waits_in_a_circle(app: Dibs, application: Application, way: Chan
     for thread in threads:
         thread.join()
     assert not errors
-    time.sleep(1.1)  # until it is counted
+    app.close()
+    clients = "datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()"
+    while application.execute(f"select 1 from pg_stat_activity where {clients}"):  # who is gone has been counted
+        time.sleep(0.01)
     deadlocks = "select deadlocks from pg_stat_database where datname = current_database()"
     assert application.execute(deadlocks) == [(0,)]
 

@@ -17,6 +17,7 @@ from dibs.lifecycle import Back, Way
 from dibs.operations import adopted as rows
 from dibs.operations import jobs, workers
 from dibs.operations.jobs import Filter
+from dibs.worker.worker import Worker
 from tests.adopted.schemas import WORDS
 from tests.adopted.tables import Application
 from tests.adopted.test_owners import application, hand
@@ -193,9 +194,9 @@ def test_a_row_that_cannot_be_written_is_not_run_again_for_ever(app: Dibs, appli
     refuse(application, "old.status = 'started'")
     fill(application, 1)
     app.drain()
-    time.sleep(1.1)
+    application.wait(1.1)
     app.drain()
-    time.sleep(1.1)
+    application.wait(1.1)
     app.drain()
     assert ran == [1]
     (job,) = app.engine.run(jobs.page(Filter(state=JobState.FAILED))).jobs
@@ -449,6 +450,23 @@ def test_bytes_in_a_file_are_bytes(app: Dibs) -> None:
 # How often, and by which ways
 
 
+async def look(worker: Worker, times: int) -> None:
+    """At the queues, as often as that."""
+    looked, looks = worker.wakeups.looked, list[float]()
+
+    def count() -> None:
+        looks.append(time.monotonic())
+        assert looked is not None
+        looked()
+
+    def enough() -> bool:
+        worker.wakeups.sooner.set()
+        return len(looks) >= times
+
+    worker.wakeups.looked = count
+    await until(enough)
+
+
 async def test_rows_are_looked_for_as_seldom_as_their_user_says(url: str) -> None:
     app = Dibs(url, look=0.05)
     application = Application(app.engine)
@@ -467,7 +485,7 @@ async def test_rows_are_looked_for_as_seldom_as_their_user_says(url: str) -> Non
         await until(lambda: worker.feeds["stickers"].dry)
         if app.engine.name == "postgres":
             application.execute("insert into stickers (id, status) values (2, 'queued')")
-            await asyncio.sleep(0.5)  # ten looks at the queues
+            await look(worker, 10)
             assert ran == [1, 1]
             worker.watches[0].sooner.set()
             await until(lambda: ran == [1, 1, 2])
