@@ -112,7 +112,7 @@ def test_a_row_deleted_under_our_hands_has_no_output(app: Dibs, application: App
 
 def test_a_row_re_keyed_under_our_hands_has_one_output(app: Dibs, application: Application) -> None:
     """Under its new key it runs without a lease: it is taken over like any row that others left behind."""
-    stickers, ran = adopt(app, stuck_after=1), list[int]()
+    stickers, ran = adopt(app, stuck_after=2), list[int]()
 
     @stickers.process
     def render(row: Any) -> None:
@@ -125,6 +125,7 @@ def test_a_row_re_keyed_under_our_hands_has_one_output(app: Dibs, application: A
     fill(application, 1)
     while statuses(application) != {"completed": 1}:
         app.drain()
+        application.wait(2.1)
     assert set(ran) == {1, 99}
     assert application.execute("select sticker from files") == [(99,)]
 
@@ -416,7 +417,7 @@ def test_a_row_that_was_handed_back_is_not_new(app: Dibs, application: Applicati
 
 
 def test_a_row_that_was_taken_over_may_snooze(app: Dibs, application: Application) -> None:
-    stickers, ran = adopt(app, stuck_after=1), list[int]()
+    stickers, ran = adopt(app, stuck_after=2), list[int]()
 
     @stickers.process
     def render(row: Any) -> None:
@@ -426,6 +427,7 @@ def test_a_row_that_was_taken_over_may_snooze(app: Dibs, application: Applicatio
     fill(application, 1, "started")
     while not ran:
         app.drain()
+        application.wait(2.1)
     app.drain()
     app.drain()
     assert ran == [1]
