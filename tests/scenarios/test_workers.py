@@ -229,9 +229,10 @@ def test_workers_killed_every_moment_lose_nothing_and_do_nothing_twice(hire: Hir
                 team.add("once", step, first=count, max_attempts=100)
                 count += step
             time.sleep(random.uniform(0.01, 0.2))
-            victim = random.choice(members)
-            pids, owning = victim.children(), owners(actors)
-            for pid in pids:
+            owning = owners(actors)
+            own = [each for each in members if any(f"-{pid}-" in name for pid in each.children() for name in owning)]
+            victim = random.choice(own if own and random.random() < 0.8 else members)
+            for pid in victim.children():
                 with suppress(ProcessLookupError):  # it was killed the last time, and is reaped only now
                     os.kill(pid, signal.SIGKILL)
                     hits += any(f"-{pid}-" in name for name in owning)
