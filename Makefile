@@ -2,8 +2,8 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
-# How many test processes; and anything else for pytest, as in: make test ARGS='-k claims'
-JOBS   ?= auto
+# How many test processes, which wait for a third of their time; and anything else for pytest, as in: make test ARGS='-k claims'
+JOBS   ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() * 3 // 2)')
 ARGS   ?=
 
 BIN   := $(VENV)/bin
@@ -19,7 +19,8 @@ demo: $(STAMP) ## a tour: jobs run, one fails and is retried, and a worker is ki
 	$(BIN)/dibs demo
 
 test: $(STAMP) ## run the tests on every engine (PostgreSQL comes with the dev dependencies)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+	@# What was compiled is kept: else each of some thousand processes would compile everything anew.
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 check: $(STAMP) ## check format, lint, types, import layers and docs
 	$(BIN)/ruff format --check

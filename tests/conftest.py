@@ -13,7 +13,15 @@ from tests.servers import Leash, Server, Servers
 from tests.servers.fixtures import FreshDatabase, OwnServer
 from tests.servers.users import unprivileged_folder
 
-pytest_plugins = ["tests.needs", "tests.servers.plugin", "tests.apps"]
+pytest_plugins = ["tests.needs", "tests.order", "tests.servers.plugin", "tests.apps"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_bytecode_of_programs() -> Iterator[None]:
+    """A program of a test leaves none: where its text changes within a second, Python would take the old one for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        yield
 
 
 @pytest.fixture

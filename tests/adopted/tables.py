@@ -48,6 +48,13 @@ class Application:
             cursor = raw.execute(sql.replace("%s", "?") if lite else sql, values) if values else raw.execute(sql)
             return cursor.fetchall() if cursor.description else []
 
+    def wait(self, seconds: float) -> None:
+        """What the jobs of its rows wait for comes sooner by so much."""
+        if isinstance(self.engine, SqliteEngine):
+            self.execute(f"update dibs_jobs set run_at = run_at - {seconds * 1_000_000:.0f}")
+        else:
+            self.execute(f"update dibs.jobs set run_at = run_at - interval '{seconds} s'")
+
 
 class Adopted:
     """A schema on an engine, adopted."""

@@ -94,7 +94,7 @@ def test_the_same_table_adopted_makes_none_though_workers_are_killed(
     url: str, application: Application, tmp_path: Path
 ) -> None:
     """At least 20 of the kills hit an owner of rows."""
-    with Team.hire(tmp_path, url, ADOPTED, concurrency=4) as team:
+    with Team.hire(tmp_path, url, ADOPTED, concurrency=4, lease=2.0, beat=0.3) as team:
         members = [team.start("--log-level", "warning") for _ in range(4)]
         count, hits, deadline = 0, 0, time.monotonic() + 120
         while hits < 20:

@@ -112,7 +112,7 @@ def test_a_row_deleted_under_our_hands_has_no_output(app: Dibs, application: App
 
 def test_a_row_re_keyed_under_our_hands_has_one_output(app: Dibs, application: Application) -> None:
     """Under its new key it runs without a lease: it is taken over like any row that others left behind."""
-    stickers, ran = adopt(app, stuck_after=1), list[int]()
+    stickers, ran = adopt(app, stuck_after=2), list[int]()
 
     @stickers.process
     def render(row: Any) -> None:
@@ -125,6 +125,7 @@ def test_a_row_re_keyed_under_our_hands_has_one_output(app: Dibs, application: A
     fill(application, 1)
     while statuses(application) != {"completed": 1}:
         app.drain()
+        application.wait(2.1)
     assert set(ran) == {1, 99}
     assert application.execute("select sticker from files") == [(99,)]
 
@@ -237,7 +238,7 @@ def test_a_key_is_the_same_in_every_session(app: Dibs, url: str, monkeypatch: py
     theirs, ran = other.adopt("readings", **said), list[Any]()  # type: ignore[arg-type]  # likewise
     theirs.process(lambda row: ran.append(row))
     other.drain()
-    time.sleep(1.1)
+    application.wait(1.1)
     other.drain()
     assert not ran, "its owner lives"
     look = other.engine.run(
@@ -395,7 +396,10 @@ def test_nobody_waits_in_a_circle(app: Dibs, application: Application, way: Chan
     for thread in threads:
         thread.join()
     assert not errors
-    time.sleep(1.1)  # until it is counted
+    app.close()
+    clients = "datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()"
+    while application.execute(f"select 1 from pg_stat_activity where {clients}"):  # who is gone has been counted
+        time.sleep(0.01)
     deadlocks = "select deadlocks from pg_stat_database where datname = current_database()"
     assert application.execute(deadlocks) == [(0,)]
 
@@ -413,7 +417,7 @@ def test_a_row_that_was_handed_back_is_not_new(app: Dibs, application: Applicati
 
 
 def test_a_row_that_was_taken_over_may_snooze(app: Dibs, application: Application) -> None:
-    stickers, ran = adopt(app, stuck_after=1), list[int]()
+    stickers, ran = adopt(app, stuck_after=2), list[int]()
 
     @stickers.process
     def render(row: Any) -> None:
@@ -423,6 +427,7 @@ def test_a_row_that_was_taken_over_may_snooze(app: Dibs, application: Applicatio
     fill(application, 1, "started")
     while not ran:
         app.drain()
+        application.wait(2.1)
     app.drain()
     app.drain()
     assert ran == [1]

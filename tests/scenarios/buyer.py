@@ -39,7 +39,7 @@ def shop(url: str, port: int, *, honours_keys: bool) -> tuple[Dibs, Any]:
         poll_every=0.05,
         max_attempts=50,
         retry=0.05,
-        timeout=5,
+        timeout=2,
         after_crash="resubmit" if honours_keys else None,
     )
     return app, declare(Summarise if honours_keys else Careful)

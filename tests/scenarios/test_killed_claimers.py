@@ -25,7 +25,7 @@ MUST_HIT = 20  # kills of an owner, whose job another then took over
 SPARE = 2  # kills beyond: the server may still carry out the settle that a killed owner had sent
 ATTEMPTS = 1_000  # more than there are kills: no job may fail for having had bad luck
 STOCK = 300  # jobs that wait while killing goes on
-LIFE = (0.05, 0.35)  # seconds between two kills: shorter than the stock lasts, so that a victim mostly owns jobs
+LIFE = (0.02, 0.2)  # seconds between two kills: shorter than the stock lasts, so that a victim mostly owns jobs
 
 
 @dataclass(frozen=True)

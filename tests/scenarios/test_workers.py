@@ -160,16 +160,35 @@ def test_sigterm_is_polite(hire: Hire) -> None:
 
 
 def test_a_second_signal_stops_now(hire: Hire) -> None:
-    with hire() as team:
+    """Also if its child has not heard of the first by then."""
+    with hire(grace=3600.0) as team:
         worker = team.start()
         (job,) = team.add("wait")
         team.until(lambda: len(team.ledger()) == 1, "it began")
-        worker.children()
+        (child,) = worker.children()
+        os.kill(child, signal.SIGSTOP)
         worker.signal(signal.SIGTERM)
         worker.until("Stopping")
         worker.signal(signal.SIGTERM)
+        os.kill(child, signal.SIGCONT)
         assert worker.process.wait(PATIENCE) == 0
         assert (team.app.get(job).state, team.app.get(job).attempts) == (JobState.PENDING, 0)
+
+
+@on_one
+def test_a_signal_to_supervisor_and_child_is_one(hire: Hire) -> None:
+    """As systemd sends it, to all processes of a service: what runs may finish."""
+    with hire(grace=3600.0, prefetch=1, concurrency=1) as team:
+        worker = team.start()
+        ids = team.add("wait", 2)
+        team.until(lambda: states(team, ids)["RUNNING"] == 2, "one runs, one waits in its hands")
+        (child,) = worker.children()
+        worker.signal(signal.SIGTERM)
+        team.until(lambda: states(team, ids)["PENDING"] == 1, "what had not begun is back")
+        os.kill(child, signal.SIGTERM)
+        (team.folder / "go").touch()
+        assert worker.process.wait(PATIENCE) == 0
+        assert states(team, ids) == {"SUCCESSFUL": 1, "PENDING": 1}
 
 
 def test_a_job_that_kills_its_process_fails_alone(hire: Hire) -> None:
@@ -210,9 +229,10 @@ def test_workers_killed_every_moment_lose_nothing_and_do_nothing_twice(hire: Hir
                 team.add("once", step, first=count, max_attempts=100)
                 count += step
             time.sleep(random.uniform(0.01, 0.2))
-            victim = random.choice(members)
-            pids, owning = victim.children(), owners(actors)
-            for pid in pids:
+            owning = owners(actors)
+            own = [each for each in members if any(f"-{pid}-" in name for pid in each.children() for name in owning)]
+            victim = random.choice(own if own and random.random() < 0.8 else members)
+            for pid in victim.children():
                 with suppress(ProcessLookupError):  # it was killed the last time, and is reaped only now
                     os.kill(pid, signal.SIGKILL)
                     hits += any(f"-{pid}-" in name for name in owning)

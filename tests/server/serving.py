@@ -37,9 +37,10 @@ class Serving:
 
     @contextmanager
     def socket(self, token: str | None = None, path: str = "/ws", **options: Any) -> Iterator["Ear"]:
-        """Somebody who watches."""
+        """Somebody who watches, and leaves without waiting for an answer: it may be behind what it has not read."""
         known = {"authorization": f"Bearer {token}"} if token else {}
-        with connect(f"ws://127.0.0.1:{self.port}{path}", additional_headers=known, compression=None, **options) as raw:
+        options = {"additional_headers": known, "compression": None, "close_timeout": 0, **options}
+        with connect(f"ws://127.0.0.1:{self.port}{path}", **options) as raw:
             yield Ear(raw)
 
 

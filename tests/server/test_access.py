@@ -13,6 +13,7 @@ from dibs.operations import tokens
 from dibs.server import access, socket
 from dibs.server.asgi import ALL
 from dibs.server.openapi import _wire
+from dibs.server.rest import events
 from dibs.tokens import SCOPES, Known, hashed, new_token, signed
 from tests.apps import on_one
 from tests.server.serving import Serving, serving
@@ -203,6 +204,22 @@ def test_those_who_watch_are_cut_off_when_their_token_is_revoked(app: Dibs, monk
 
 
 @on_one
+def test_who_watches_a_job_to_which_nothing_happens_is_cut_off_too(app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "FRESH", 0.0)
+    monkeypatch.setattr(events, "QUIET", 0.05)
+    mine = token(app, "read")
+    job = app.task(name="noop")(noop).enqueue()
+    path = f"/api/jobs/{job.id}/events"
+    with serving(app) as server, server.client(mine) as client, client.stream("GET", path) as stream:
+        lines = stream.iter_lines()
+        while next(lines) != ": still there":
+            pass
+        token(app, "work")  # so that there is one left
+        app.engine.run(tokens.revoke("read"))
+        assert not any(line.startswith("data:") for line in lines)
+
+
+@on_one
 def test_a_token_to_watch_may_stand_in_an_address(app: Dibs) -> None:
     """An EventSource of a browser cannot send a header."""
     read = token(app, "read")
@@ -210,8 +227,8 @@ def test_a_token_to_watch_may_stand_in_an_address(app: Dibs) -> None:
     app.drain()
     mine = app.subscribe_token(job.id)
     with serving(app) as server, server.client() as client:
-        events = f"/api/jobs/{job.id}/events"
-        assert client.get(events, params={"token": mine}).text.count("data:") == 1
-        assert client.get(events, params={"token": read}).status_code == 401
+        path = f"/api/jobs/{job.id}/events"
+        assert client.get(path, params={"token": mine}).text.count("data:") == 1
+        assert client.get(path, params={"token": read}).status_code == 401
         assert client.get(f"/api/jobs/{job.id + 1}/events", params={"token": mine}).status_code in (401, 403)
         assert client.get(f"/api/jobs/{job.id}", params={"token": mine}).status_code in (401, 422)

@@ -89,7 +89,8 @@ def add(app: Dibs, count: int) -> None:
 def test_a_client_that_never_reads(team: Team) -> None:
     with beside_a_neighbour(team) as (port, neighbour), ExitStack() as stack:
         deaf = [
-            stack.enter_context(connect(f"ws://127.0.0.1:{port}/ws", compression=None, max_queue=1)) for _ in range(5)
+            stack.enter_context(connect(f"ws://127.0.0.1:{port}/ws", compression=None, max_queue=1, close_timeout=0))
+            for _ in range(5)
         ]
         for each in deaf:
             each.send('{"action":"subscribe","all":true}')
@@ -103,7 +104,7 @@ def test_a_client_that_never_reads(team: Team) -> None:
 @on_one
 def test_a_flood_of_messages(team: Team) -> None:
     with beside_a_neighbour(team) as (port, neighbour), ExitStack() as stack:
-        flood = stack.enter_context(connect(f"ws://127.0.0.1:{port}/ws", compression=None))
+        flood = stack.enter_context(connect(f"ws://127.0.0.1:{port}/ws", compression=None, close_timeout=0))
         with suppress(ConnectionClosed):  # it does not read, and is dropped
             for number in range(10_000):
                 flood.send('{"action":"dance"}' if number % 2 else '{"action":"ping"}')

@@ -36,7 +36,7 @@ class Leash:
         leash = cls(Path(tempfile.mkdtemp(prefix="dibs-", dir="/tmp")))  # short, for the Unix sockets in it
         leash.folder.chmod(0o755)  # for the unprivileged user that servers run as
         if guard.MEMORY.is_dir() and shutil.disk_usage(guard.MEMORY).free > ENOUGH_MEMORY:
-            leash._memory.mkdir()
+            leash._in_memory.mkdir()
         os.mkfifo(leash.folder / "leash")
         held = os.open(leash.folder / "leash", os.O_RDWR)  # O_WRONLY would wait for a first reader
         with (leash.folder / "guards").open("w") as alive:
@@ -68,8 +68,8 @@ class Leash:
 
     def new_folder(self, name: str, *, on_disk: bool = False) -> Path:
         """Create a folder for the unprivileged user, in memory where there is enough; its name begins with this one."""
-        in_memory = self._memory.exists() and not on_disk
-        folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._memory if in_memory else self.folder))
+        place = self.folder if on_disk else self.memory or self.folder
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=place))
         os.chown(folder, *unprivileged().ids)
         return folder
 
@@ -83,7 +83,12 @@ class Leash:
             return result.read_text()
 
     @property
-    def _memory(self) -> Path:
+    def memory(self) -> Path | None:
+        """The folder's namesake in memory, if there is enough of that."""
+        return self._in_memory if self._in_memory.exists() else None
+
+    @property
+    def _in_memory(self) -> Path:
         return guard.MEMORY / self.folder.name
 
     def _wait_for_guards(self, alive: IO[str]) -> None:

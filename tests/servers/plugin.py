@@ -12,19 +12,24 @@ from tests.servers.shared import Servers
 servers_key = pytest.StashKey[Servers]()
 
 
+@pytest.hookimpl(tryfirst=True)  # before the folder for temporary files is settled
 def pytest_configure(config: pytest.Config) -> None:
     """Hold the leash in the process that was started first; the processes it starts hang on to it."""
     folder: str | None = getattr(config, "workerinput", {}).get("servers")
     if folder is not None:
         leash = Leash(Path(folder))
         leash.end_with_it()
-        config.stash[servers_key] = Servers(leash)
+        servers = config.stash[servers_key] = Servers(leash)
+        config.add_cleanup(servers.close)
         return
     run = ExitStack()
-    servers = Servers(run.enter_context(Leash.hold()))
+    leash = run.enter_context(Leash.hold())
+    servers = config.stash[servers_key] = Servers(leash)
     run.callback(servers.drop_leftovers)
-    config.stash[servers_key] = servers
+    run.callback(servers.close)
     config.add_cleanup(run.close)
+    if config.option.basetemp is None and leash.memory is not None:
+        config.option.basetemp = str(leash.memory / "tmp")  # a file of SQLite is made in half the time there
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.servers.databases import Databases, at
+from tests.servers.databases import Kept, at
 from tests.servers.leash import Leash
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import Installation, Server, installations
@@ -22,18 +22,23 @@ POSTGRES = [
 ]
 
 
-class Servers(Mapping[str, Databases]):
+class Servers(Mapping[str, Kept]):
     """Every server by its name; the first test in any process to ask for one starts it, the run ends it."""
 
     def __init__(self, leash: Leash) -> None:
         self.leash = leash
+        self._known: dict[str, Kept] = {}
 
-    def __getitem__(self, name: str) -> Databases:
+    def __getitem__(self, name: str) -> Kept:
+        if name not in self._known:
+            self._known[name] = Kept(self._url(name), self.leash)
+        return self._known[name]
+
+    def _url(self, name: str) -> str:
         if name == "postgres-url" and OTHER_SERVER:
-            return Databases(OTHER_SERVER, self.leash)
+            return OTHER_SERVER
         installation = self.installation(name)
-        url = self.leash.once(name, lambda: Server.create(installation, self.leash, name=name).url())
-        return Databases(url, self.leash)
+        return self.leash.once(name, lambda: Server.create(installation, self.leash, name=name).url())
 
     def __iter__(self) -> Iterator[str]:
         yield from installations()
@@ -52,6 +57,11 @@ class Servers(Mapping[str, Databases]):
         bouncer = f"pgbouncer-{name}"
         through = self.leash.once(bouncer, lambda: PgBouncer(self[name], self.leash, name=bouncer).url())
         return at(through, database=urlsplit(url).path.removeprefix("/"))
+
+    def close(self) -> None:
+        """Let go of them, in this process."""
+        for server in self._known.values():
+            server.close()
 
     def drop_leftovers(self) -> None:
         """Leave a server that is not ours as it was."""

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -13,13 +14,14 @@ import pytest
 from dibs.job import WorkerId
 from dibs.worker.supervisor import Child, Supervisor
 
+RESCUED = 10.0  # seconds
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
 @pytest.fixture(autouse=True)
 def rescue() -> Iterator[None]:
     """A supervisor that hangs is told again, so that the test fails instead."""
-    timer = threading.Timer(10, os.kill, (os.getpid(), signal.SIGTERM))
+    timer = threading.Timer(RESCUED, os.kill, (os.getpid(), signal.SIGTERM))
     timer.start()
     yield
     timer.cancel()
@@ -74,3 +76,31 @@ def test_told_while_a_dead_child_is_being_replaced() -> None:
     supervisor.clock = supervisor.clock_at_a_grave
     assert supervisor.run() == 0
     assert supervisor.buried == 1
+
+
+HURRIES = """
+import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+life, reports = map(int, os.environ["DIBS_SUPERVISOR_PIPES"].split(","))
+os.write(reports, b"7\\n")
+os._exit(0 if os.read(life, 1) else 3)
+"""
+
+
+class ToldTwiceAtOnce(Supervisor):
+    """Gets SIGTERM twice before it can pass on the first."""
+
+    times = 0
+
+    def _pause(self) -> float | None:
+        while self.ready and self.times < 2:
+            self.times += 1
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super()._pause()
+
+
+def test_told_twice_at_once() -> None:
+    supervisor = ToldTwiceAtOnce([sys.executable, "-c", HURRIES], 1, nobody)
+    began = time.monotonic()
+    assert supervisor.run() == 0
+    assert time.monotonic() - began < RESCUED

@@ -69,16 +69,23 @@ def run_child(app: Dibs, made: Worker, lifeline: Lifeline) -> None:
     async def work() -> None:
         loop = asyncio.get_running_loop()
 
-        def orphaned() -> None:
+        def told() -> None:
+            """Politely, however often: that it is to be now, the supervisor says otherwise."""
+            if not made.stopped.is_set():
+                made.stop()
+
+        def hurried() -> None:
+            told()
             if lifeline.gone():
                 loop.remove_reader(lifeline.life)
                 log.error("The supervisor is gone: what does not end within %g s goes back to run elsewhere", ORPHANED)
-                made.stop()
                 loop.call_later(ORPHANED, made.stop)
+            else:
+                made.stop()
 
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, made.stop)
-        loop.add_reader(lifeline.life, orphaned)
+            loop.add_signal_handler(number, told)
+        loop.add_reader(lifeline.life, hurried)
         made.enlisted = lifeline.enlisted
         try:
             await made.run()

@@ -64,7 +64,9 @@ async def _stream(asked: Asked, job_id: int, listener: Listener) -> AsyncIterato
                 continue
             listener.some.clear()
             seen, listener.latest = listener.latest, None
-            if seen is not None and await asked.is_still_allowed():
+            if seen is not None:
+                if not await asked.is_still_allowed():
+                    return
                 text = msgspec.json.encode(event_shown(seen, asked.server.mask))
                 yield b"id: %d\ndata: %s\n\n" % (seen.version, text)
                 if seen.state.final:
