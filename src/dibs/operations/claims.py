@@ -81,6 +81,9 @@ NOTHING: dict[str, Any] = {  # what a turn says that neither claims nor settles
 }
 
 
+NO_QUEUES: frozenset[str] = frozenset()
+
+
 class Turn(NamedTuple):
     """What a turn did. `lost`: leases that were refused. `before`: settled already by the same lease, to that state.
     `culprits`: their outcome could not be stored, and they are FAILED instead. `picked`: jobs that the claim found;
@@ -89,7 +92,7 @@ class Turn(NamedTuple):
 
     claimed: list[Claimed]
     clock: Any
-    paused: frozenset[str] = frozenset()
+    paused: frozenset[str] = NO_QUEUES
     lost: frozenset[JobId] = frozenset()
     before: Mapping[JobId, JobState] = MappingProxyType({})
     culprits: frozenset[JobId] = frozenset()
@@ -217,7 +220,8 @@ def settle(settles: Sequence[Settle], events: Sequence[str] = ()) -> Operation[T
 def turn_from_rows(rows: Rows) -> Turn:
     """The head row, in the columns of a job, then what was claimed."""
     picked, _, paused, unsettled, _, _, _, _, clock, _, _ = rows[0]
-    turn = Turn(claimed_from_rows(rows[1:]), clock, frozenset(decode(paused) or ()), picked=picked or len(rows) - 1)
+    names = frozenset(decode(paused)) if paused else NO_QUEUES
+    turn = Turn(claimed_from_rows(rows[1:]), clock, names, picked=picked or len(rows) - 1)
     if unsettled is None:
         return turn
     states = {JobId(int(job)): state for job, state in decode(unsettled).items()}

@@ -76,6 +76,11 @@ class PatientConnection(Connection[Any]):
         """Execute one of our statements."""
         return super().wait(self.statements.ask(sql, values, self.patience))
 
+    def by_hand(self, sql: str, values: Any) -> Rows:
+        """Likewise, unprepared: behind a pooler."""
+        self.hand.execute(sql, values)
+        return self.hand.fetchall() if has_rows(self.hand) else []
+
 
 class PatientAsyncConnection(AsyncConnection[Any]):
     """An async connection whose every wait ends."""
@@ -90,6 +95,11 @@ class PatientAsyncConnection(AsyncConnection[Any]):
     async def ask(self, sql: str, values: Any) -> Rows:
         """Execute one of our statements."""
         return await super().wait(self.statements.ask(sql, values, self.patience))
+
+    async def by_hand(self, sql: str, values: Any) -> Rows:
+        """Likewise, unprepared: behind a pooler."""
+        await self.hand.execute(sql, values)
+        return await self.hand.fetchall() if has_rows(self.hand) else []
 
 
 C = TypeVar("C", PatientConnection, PatientAsyncConnection)
@@ -186,27 +196,24 @@ def sound(raw: Any) -> bool:
 
 def carry(raw: PatientConnection, dialect: Dialect, operation: Operation[T], where: str) -> T:
     """An operation over a sync connection of ours: alone when it is one statement, else in a transaction."""
-
-    def execute(sql: str, values: Any) -> Rows:
-        copying.close()
-        if isinstance(values, Iterator):
-            copy = copying.enter_context(raw.hand.copy(sql))
-            for piece in values:
-                copy.write(piece)
-            return []  # the server goes on reading while the next ones are made
-        if prepared:
-            return raw.ask(sql, values)
-        raw.hand.execute(sql, values)
-        return raw.hand.fetchall() if has_rows(raw.hand) else []
-
-    copying, prepared = ExitStack(), raw.prepare_threshold is not None
+    execute = raw.by_hand if raw.prepare_threshold is None else raw.ask
     try:
         if alone(raw, operation):
             return run(execute, dialect.speak(operation, own=True))
-        with raw.transaction(), copying:
+        with raw.transaction(), ExitStack() as copying:
+
+            def carried(sql: str, values: Any) -> Rows:
+                copying.close()
+                if not isinstance(values, Iterator):
+                    return execute(sql, values)
+                copy = copying.enter_context(raw.hand.copy(sql))
+                for piece in values:
+                    copy.write(piece)
+                return []  # the server goes on reading while the next ones are made
+
             if raw.prepare_threshold is None:
                 raw.execute(LOCAL_SETTINGS)
-            return run(execute, dialect.speak(operation, own=True))
+            return run(carried, dialect.speak(operation, own=True))
     except (psycopg.Error, OSError) as error:
         if isinstance(error, OSError) and sound(raw):
             raise  # of whoever reads the jobs that are to be added
@@ -217,27 +224,24 @@ async def acarry(
     raw: PatientAsyncConnection, dialect: Dialect, operation: Operation[T], where: str, local: str = ""
 ) -> T:
     """The same over an async connection; `local`: settings that hold for this transaction only."""
-
-    async def execute(sql: str, values: Any) -> Rows:
-        await copying.aclose()
-        if isinstance(values, Iterator):
-            copy = await copying.enter_async_context(raw.hand.copy(sql))
-            for piece in values:
-                await copy.write(piece)
-            return []
-        if prepared:
-            return await raw.ask(sql, values)
-        await raw.hand.execute(sql, values)
-        return await raw.hand.fetchall() if has_rows(raw.hand) else []
-
-    copying, prepared = AsyncExitStack(), raw.prepare_threshold is not None
+    execute = raw.by_hand if raw.prepare_threshold is None else raw.ask
     try:
         if not local and alone(raw, operation):
             return await arun(execute, dialect.speak(operation, own=True))
-        async with raw.transaction(), copying:
+        async with raw.transaction(), AsyncExitStack() as copying:
+
+            async def carried(sql: str, values: Any) -> Rows:
+                await copying.aclose()
+                if not isinstance(values, Iterator):
+                    return await execute(sql, values)
+                copy = await copying.enter_async_context(raw.hand.copy(sql))
+                for piece in values:
+                    await copy.write(piece)
+                return []
+
             if raw.prepare_threshold is None:
                 await raw.execute(LOCAL_SETTINGS + local)
-            return await arun(execute, dialect.speak(operation, own=True))
+            return await arun(carried, dialect.speak(operation, own=True))
     except (psycopg.Error, OSError) as error:
         if isinstance(error, OSError) and sound(raw):
             raise  # of whoever reads the jobs that are to be added
