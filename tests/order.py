@@ -5,8 +5,11 @@ quick ones come last, and all processes end at about the same time.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import pytest
+
+T = TypeVar("T")
 
 
 @pytest.hookimpl(wrapper=True)  # when others have chosen which tests run
@@ -20,12 +23,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = dealt(slow, quick, processes)
 
 
-def dealt(slow: Sequence[pytest.Item], quick: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
+def dealt(slow: Sequence[T], quick: Sequence[T], processes: int) -> list[T]:
     """As many parts of one length, each with as many slow tests, at its beginning."""
-    parts: list[pytest.Item] = []
+    parts, count = list[T](), len(slow) + len(quick)
     for n in range(processes):
         parts += slow[n::processes]
-        room = max(0, (len(slow) + len(quick)) * (n + 1) // processes - len(parts))
+        room = max(0, count * (n + 1) // processes - len(parts))
         parts += quick[:room]
         quick = quick[room:]
     return parts

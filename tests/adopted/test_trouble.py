@@ -267,6 +267,29 @@ def test_a_row_that_fails_by_crashes_says_so(app: Dibs, application: Application
     assert application.execute("select error from stickers") == [(error,)]
 
 
+async def test_rows_of_the_dead_follow_each_other(url: str) -> None:
+    """They are suspects, which run one at a time. Each ends in its transaction, after which there is nothing to settle:
+    the next one begins all the same, and does not wait for a look."""
+    app = Dibs(url, look=3600.0)
+    application = Application(app.engine)
+    application.execute(TABLE)
+    stickers, ran = adopt(app, poll=3600.0), list[int]()
+
+    @stickers.process
+    async def render(row: Any) -> None:
+        async with row.transaction():
+            ran.append(row["id"])
+
+    fill(application, 8)
+    assert len(hand(app, stickers).take(8)) == 8
+    app.engine.run(workers.recover(known=[7]))  # type: ignore[list-item]  # a number
+    application.wait(10)
+    async with app.running():
+        await until(lambda: statuses(application) == {"completed": 8})
+    assert sorted(ran) == [1, 2, 3, 4, 5, 6, 7, 8]
+    await app.aclose()
+
+
 # One table among others
 
 

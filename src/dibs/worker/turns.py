@@ -209,6 +209,8 @@ class Turns:
         job, task = each.job, each.task
         self.running.pop(each.current.lease, None)
         self.buffer.end(job)
+        if job.suspect:
+            self._feed(job).dry = False  # the next one may wait: they are taken one at a time
         seconds = time.monotonic() - each.began
         if isinstance(outcome, Committed):
             change = outcome.change
