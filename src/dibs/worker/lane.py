@@ -27,7 +27,9 @@ from dibs.payload import encode
 
 log = logging.getLogger("dibs")
 
-EVENTS_EVERY = 0.05  # seconds between notifications of one lane: each takes a lock of the whole cluster
+EVENTS_EVERY = (
+    0.1  # seconds between notifications of one lane: each takes a lock of the whole cluster, and wakes all who listen
+)
 NO_TURN = 0.025  # seconds more, and who waits to be told of is told of without a turn
 
 
