@@ -318,8 +318,20 @@ def test_of_two_leases_of_one_job_the_later_one_is_written(adopted: Adopted) -> 
     worker = adopted.worker(1)
     (old,) = worker.take(1)
     worker.settle((old, Back(Way.RETRY, 0.0)))
-    new = next(job for job in worker.take(1) if job.id == old.id)
+    new = next(job for job in worker.take() if job.id == old.id)
     worker.settle((new, SUCCESS), (old, FAILED))
+    assert adopted.states()[0] == "SUCCESSFUL"
+
+
+def test_of_two_leases_that_succeeded_one_is_written(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    (old,) = worker.take(1)
+    worker.settle((old, Back(Way.RETRY, 0.0)))
+    new = next(job for job in worker.take() if job.id == old.id)
+    turn = worker.settle((old, SUCCESS), (new, SUCCESS))
+    assert not turn.lost
+    assert not turn.unwritten
     assert adopted.states()[0] == "SUCCESSFUL"
 
 
