@@ -732,7 +732,7 @@ ADOPTED = [
         "new rows go to somebody who is not enlisted",
         "adopted/postgres.py",
         "from picked p where exists (select from alive)",
-        "from picked p",
+        "from picked p where true",
         ROWS,
         engine="postgres",
     ),
@@ -781,6 +781,13 @@ ADOPTED = [
         "adopted/postgres_plain.py",
         'f"{table.own}turn_1(_done => r.ids, _done_tokens => r.tokens, _rows => true)"',
         "f\"(select {table.own}unsettled_1(r.ids, r.tokens, '{{}}')::text as queue)\"",
+        OWNERS,
+    ),
+    rule(
+        "a row that was handed back since we looked stops the turn",
+        "engines/postgres/errors.py",
+        "error.diag.constraint_name == LEASE",
+        "False",
         OWNERS,
     ),
     rule(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dibs import Dibs
+from dibs import Dibs, ladder
 from dibs.job import Claimed, WorkerId
 from dibs.lifecycle import SUCCESS, Back, Change, Way
 from dibs.operations import workers
@@ -61,8 +61,9 @@ async def test_a_retry_does_not_wait_until_there_are_no_new_rows(async_app: Dibs
     assert seen < 1900
 
 
-async def test_too_few_new_rows_are_not_the_end(async_app: Dibs) -> None:
-    """Jobs of rows were perhaps not asked for: so the worker is told to ask again."""
+async def test_too_few_new_rows_are_not_the_end(async_app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of rows were not asked for: so the worker is told to ask again."""
+    monkeypatch.setattr(ladder, "TICK", 3600.0)
     lane = await opened(async_app, 3)
     one, two = (await lane.turn(Ask((), 2))).claimed
     await lane.turn(None, said([one], RETRY))

@@ -436,6 +436,32 @@ def test_nobody_waits_in_a_circle(
     assert application.execute(deadlocks) == [(0,)]
 
 
+@on_postgres
+@pytest.mark.parametrize("before", [None, ["0"]], ids=["whole", "hurried"])
+def test_a_row_that_was_taken_and_handed_back_since_we_looked_is_not_new(
+    app: Dibs, application: Application, before: Sequence[str] | None
+) -> None:
+    """It looks as it did, and has a job by now, which this turn cannot see. The turn comes to an end all the same."""
+    stickers = adopt(app)
+    fill(application, 2)
+    late, other = hand(app, stickers, 7, before=before), hand(app, stickers, 8)
+    (mine,) = late.take(1)
+    found = list[rows.Turn]()
+    turn = threading.Thread(target=lambda: found.append(late.turn(1, [(mine, SUCCESS)])))
+    with application.connection() as raw:
+        raw.execute("update stickers set note = 'x' where id = 1")  # so the turn waits before it takes a row
+        turn.start()
+        waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        while application.execute(waits) != [(1,)]:
+            pass
+        (job,) = other.take(1)
+        other.settle((job, Back(Way.RETRY, 3600.0)))
+    turn.join()
+    assert found[0].claimed == []
+    assert found[0].went_well
+    assert statuses(application) == {"completed": 1, "queued": 1}
+
+
 def test_a_row_that_was_handed_back_is_not_new(app: Dibs, application: Application) -> None:
     """Its job is there, and has it; so there is one way to take it, and one order of locks."""
     stickers = adopt(app)

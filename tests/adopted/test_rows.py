@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dibs.job import JobState
 from dibs.ladder import START
-from dibs.lifecycle import SUCCESS, Back, Done, Way, failure
+from dibs.lifecycle import SUCCESS, Back, Change, Done, Way, failure
 from dibs.operations import adopted as rows
 from dibs.operations import claims, jobs, workers
 from dibs.operations.adopted import taken_of
@@ -135,15 +137,18 @@ def test_who_is_not_enlisted_takes_nothing(adopted: Adopted) -> None:
     assert adopted.states() == ["PENDING"] * 3
 
 
-def test_what_the_application_changes_under_our_hands_stays_as_it_put_it(adopted: Adopted) -> None:
+@pytest.mark.parametrize("change, theirs", [(SUCCESS, "FAILED"), (FAILED, "SUCCESSFUL")], ids=["ours", "theirs"])
+def test_what_the_application_changes_under_our_hands_stays_as_it_put_it(
+    adopted: Adopted, change: Change, theirs: str
+) -> None:
     adopted.fill()
     worker = adopted.worker(1)
     a, b, c = worker.take()
-    adopted.set("FAILED", adopted.key(0))
+    adopted.set(theirs, adopted.key(0))
     adopted.set("PENDING", adopted.key(1))
     adopted.remove(adopted.key(2))
-    assert not worker.settle((a, SUCCESS), (b, SUCCESS), (c, SUCCESS)).lost
-    assert adopted.states() == ["FAILED", "PENDING", "gone"]
+    assert not worker.settle((a, change), (b, change), (c, change)).lost
+    assert adopted.states() == [theirs, "PENDING", "gone"]
     (again,) = worker.take()
     assert keys_of([again]) == [[str(part) for part in adopted.key(1)]]
     assert again.id != b.id

@@ -280,12 +280,10 @@ leased as (
   insert into "dibs".jobs (id, held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
   select n.job, true, %(worker)s::bigint << 20 | %(claim)s::int, 1, n.token, 1, %(max_attempts)s::smallint, 'things', 'things', n.key,
     ('{"table": "things", "key": ' || '[' || to_json(n.key)::text || ']' || '}')::jsonb, statement_timestamp()
-  from new n
-  on conflict (type, row_key) where row_key is not null do nothing
-  returning id),
+  from new n returning id),
 taken as (
   update "public"."things" t set "status" = 'started'
-  from new n where ((select count(*) from leased) = (select count(*) from new) or n.job = any (array(select id from leased)))
+  from new n where (select count(*) from leased) > 0
     and t."id" = any (array[(n.k0)::bigint]) and case when t."status" = 'queued' then true else false end
   returning n.job, n.token, '{"row":' || row_to_json(t)::text || ',"key":' || '[' || to_json(n.key)::text || ']'
     || case when n.job = (select max(job) from new) then ',"place":' || json_build_array(t."id"::text)::text else '' end || '}' as payload)
@@ -300,7 +298,7 @@ union all
 select job, token, 'things', 'things', payload, 1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from taken
 union all
 select n.job, n.token, 'things', 'things', '{"key":' || '[' || to_json(n.key)::text || ']' || '}', 1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from new n
-where (select count(*) from taken) < (select count(*) from leased) and n.job in (select id from leased) and n.job not in (select job from taken);
+where (select count(*) from taken) < (select count(*) from new) and n.job not in (select job from taken);
 
 -- explain
 set local enable_seqscan = off;

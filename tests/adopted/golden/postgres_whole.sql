@@ -302,12 +302,10 @@ leased as (
   insert into "dibs".jobs (id, held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
   select n.job, true, %(worker)s::bigint << 20 | %(claim)s::int, 1, n.token, 1, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', n.key,
     ('{"table": "Shop.OrderItem", "key": ' || n.key || '}')::jsonb, statement_timestamp()
-  from new n
-  on conflict (type, row_key) where row_key is not null do nothing
-  returning id),
+  from new n returning id),
 taken as (
   update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1
-  from new n where ((select count(*) from leased) = (select count(*) from new) or n.job = any (array(select id from leased)))
+  from new n where (select count(*) from leased) > 0
     and t."order" = any (array[(n.k0)::bigint]) and t."line%%" = any (array[(n.k1)::text]) and case when t."State" = 'queued' then true else false end
   returning n.job, n.token, '{"row":' || row_to_json(t)::text || ',"key":' || n.key || ',"done":' || (exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"))::text
     || case when n.job = (select max(job) from new) then ',"place":' || json_build_array(t."weight"::text, t."made"::text, t."order"::text, t."line%%"::text)::text else '' end || '}' as payload)
@@ -322,7 +320,7 @@ union all
 select job, token, 'Shop.OrderItem', 'Shop.OrderItem', payload, 1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from taken
 union all
 select n.job, n.token, 'Shop.OrderItem', 'Shop.OrderItem', '{"key":' || n.key || '}', 1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from new n
-where (select count(*) from taken) < (select count(*) from leased) and n.job in (select id from leased) and n.job not in (select job from taken);
+where (select count(*) from taken) < (select count(*) from new) and n.job not in (select job from taken);
 
 -- explain
 set local enable_seqscan = off;
