@@ -675,6 +675,7 @@ RULES = [
 
 ROWS, PROCESSING = "tests/adopted/test_rows.py", "tests/adopted/test_processing.py"
 OWNERS, TROUBLE = "tests/adopted/test_owners.py", "tests/adopted/test_trouble.py"
+LANE = "tests/adopted/test_lane.py"
 
 ADOPTED = [
     rule(
@@ -737,7 +738,7 @@ ADOPTED = [
         "new rows go to somebody who is not enlisted",
         "adopted/postgres.py",
         "from picked p where exists (select from alive)",
-        "from picked p",
+        "from picked p where true",
         ROWS,
         engine="postgres",
     ),
@@ -748,6 +749,66 @@ ADOPTED = [
         "",
         ROWS,
         engine="postgres",
+    ),
+    rule(
+        "a late owner writes into an adopted row, in a hurry",
+        "adopted/postgres_plain.py",
+        "and j.token = d.token and j.held\n",
+        "\n",
+        ROWS,
+        engine="postgres",
+    ),
+    rule(
+        "a success is written over what the application has put into a row",
+        "adopted/postgres_plain.py",
+        'and {table.says("t", JobState.RUNNING)} and g.row_key',
+        "and g.row_key",
+        ROWS,
+        engine="postgres",
+    ),
+    rule(
+        "new rows alone go to somebody who is not enlisted",
+        "adopted/postgres_plain.py",
+        "from picked p where exists (select from alive)",
+        "from picked p",
+        ROWS,
+        engine="postgres",
+    ),
+    rule(
+        "new rows alone of a paused table are taken",
+        "adopted/postgres_plain.py",
+        "\n    and not exists (select from {table.own}queues q where q.name = {table.name} and q.paused) then",
+        " then",
+        ROWS,
+        engine="postgres",
+    ),
+    rule(
+        "a settle that waited for its own first copy takes it for lost",
+        "adopted/postgres_plain.py",
+        'f"{table.own}turn_1(_done => r.ids, _done_tokens => r.tokens, _rows => true)"',
+        "f\"(select {table.own}unsettled_1(r.ids, r.tokens, '{{}}')::text as queue)\"",
+        OWNERS,
+    ),
+    rule(
+        "a row that was handed back since we looked stops the turn",
+        "engines/postgres/errors.py",
+        "error.diag.constraint_name == LEASE",
+        "False",
+        OWNERS,
+    ),
+    rule(
+        "the last new row is taken for the end, though a retry is due",
+        "worker/rows.py",
+        "            self.split = True\n            self.ladders.ask_all()\n",
+        "            pass\n",
+        LANE,
+    ),
+    rule(
+        "a retry waits until there are no new rows",
+        "worker/rows.py",
+        "self.engine.can.cursor and self.ladders.rests(self._ranges(ask), now)",
+        "self.engine.can.cursor",
+        LANE,
     ),
     rule(
         "a row with its output is run",

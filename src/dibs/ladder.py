@@ -142,7 +142,7 @@ class Ladders:
         """The ranges of a claim, in the order wanted, each with its place to start after; by the database's clock."""
         tick, back = int(now / TICK), 0
         kind = len(keys)
-        if tick == self.asked_all.get(kind):
+        if self.rests(keys, now):
             keys = [key for key in keys if self.warm.get(key, -WARM) > now - WARM] or keys[:1]
         else:
             back = look_back(self.looked.get(kind, -1), tick, self.index, self.count, told=self.told)
@@ -153,6 +153,14 @@ class Ladders:
                 self.looked[kind] = tick
         wide = back == LONG if self.told else bool(back & WIDE)
         return [(*key, *self._ladder(key, tick).start(tick, back, wide=wide)) for key in keys]
+
+    def rests(self, keys: Sequence[Key], now: float) -> bool:
+        """Whether every one of these was asked at this tick already."""
+        return int(now / TICK) == self.asked_all.get(len(keys))
+
+    def ask_all(self) -> None:
+        """With the next claim, though it may be in the same tick."""
+        self.asked_all.clear()
 
     def took(self, asked: Iterable[Key], read: Read) -> None:
         """Move the cursors by what the claim gave."""
@@ -173,14 +181,14 @@ class Ladders:
 
     def lower(self, key: Key, at: datetime) -> None:
         """A wake-up named this range."""
-        self.asked_all.clear()
+        self.ask_all()
         if key in self.ladders:
             self.ladders[key].lower(at)
 
     def hear(self, told: bool) -> None:
         """From now on wake-ups are heard, or no longer. What was said before was missed."""
         self.told, self.untold = told, told
-        self.asked_all.clear()
+        self.ask_all()
 
     def forget(self) -> None:
         """The connection was lost, and with it what we knew."""

@@ -10,16 +10,17 @@ from tests.engines import POSTGRES, SQLITE, Engines
 
 ENGINES = [*SQLITE, "postgres18", *[name for name in POSTGRES if name == "postgres-url"]]
 CASES = [
-    pytest.param((name, schema), id=f"{name}-{schema.name}")
+    pytest.param((name, schema, hurried), id=f"{name}-{schema.name}{', hurried' if hurried else ''}")
     for name in ENGINES
     for schema in ALL
     if schema.sqlite or not name.startswith("sqlite")
+    for hurried in ([False] if name.startswith("sqlite") else [False, True])
 ]
 
 
 @pytest.fixture(params=CASES)
 def adopted(request: pytest.FixtureRequest, engines: Engines) -> Iterator[Adopted]:
     """An empty table, adopted."""
-    name, schema = request.param
+    name, schema, hurried = request.param
     with engines.open(name) as engine:
-        yield Adopted(engine, schema)
+        yield Adopted(engine, schema, hurried=hurried)

@@ -10,7 +10,9 @@ from dibs.adopted.inspect import Found
 from dibs.adopted.mapping import adoption
 from dibs.adopted.plan import Plan
 from dibs.adopted.postgres import PostgresTable
+from dibs.adopted.postgres_checks import checks
 from dibs.adopted.postgres_extras import recovers, wakes
+from dibs.adopted.postgres_plain import plain
 from dibs.adopted.sqlite import SqliteTable
 from dibs.engines.dialect import Step
 from dibs.operations.catalogue import Column, Index, Table
@@ -65,7 +67,10 @@ def texts() -> dict[str, str]:
     found = {}
     for name, (said, there) in tables("postgres").items():
         table = PostgresTable(said, there, '"dibs".')  # type: ignore[arg-type]  # an adoption
-        parts = [f"-- {each}\n" + ";\n".join(texts) for each, texts in table.statements().items()]
+        parts = [
+            f"-- {each}\n" + ";\n".join(texts)
+            for each, texts in (table.statements() | plain(table) | checks(table)).items()
+        ]
         parts += [f"-- plan\n{each.sql}" for each in Plan(said, there, "postgres").improvements()]  # type: ignore[arg-type]  # likewise
         parts += [f"-- wake\n{sql}" for sql in wakes(table)]
         if table.adoption.started_at:

@@ -21,6 +21,7 @@ class Schema:
     said: dict[str, Any]
     columns: Sequence[str]
     rows: Sequence[tuple[Any, ...]]  # three rows that wait, in the order in which they are to be taken
+    before: Sequence[str]  # a place that comes before them
     also: tuple[str, ...] = field(default=())  # output tables
 
     @property
@@ -39,6 +40,7 @@ BARE = Schema(
     dict(table="things", key="id", status="status", states=WORDS),
     ("id", "status"),
     [(1, "queued"), (2, "queued"), (3, "queued")],
+    ("0",),
 )
 STICKERS = Schema(
     "stickers",
@@ -69,6 +71,7 @@ STICKERS = Schema(
         (1, "queued", "2026-01-01 00:00:00", 1, "100% 'second'"),
         (2, "queued", "2026-01-02 00:00:00", 1, None),
     ],
+    ("1000", "2000-01-01", "0"),
     ("create table sticker_files (sticker_id bigint not null, path text)",),
 )
 CAPITALS = Schema(
@@ -85,6 +88,7 @@ CAPITALS = Schema(
     ),
     ("Order No", "line%", "State"),
     [(1, "a", "new"), (1, "b:id", "new"), (2, "a", "new")],
+    ("0", ""),
 )
 UUIDS = Schema(
     "uuid key, integer status, times without zone",
@@ -105,6 +109,7 @@ UUIDS = Schema(
         ("00000000-0000-0000-0000-00000000000b", 0, "2026-01-02 00:00:00"),
         ("00000000-0000-0000-0000-00000000000a", 0, "2026-01-03 00:00:00"),
     ],
+    ("2000-01-01", "00000000-0000-0000-0000-000000000000"),
 )
 TEXTS = Schema(
     "text key, seconds since 1970, hostile names",
@@ -120,6 +125,7 @@ TEXTS = Schema(
     ),
     ("k", 'sta"tus'),
     [("'; drop table x; --", "w"), ('a"b\\c%s', "w"), ("ünï\u202e", "w")],
+    ("",),
 )
 PARTITIONED = Schema(
     "partitioned, composite key",
@@ -130,6 +136,7 @@ PARTITIONED = Schema(
     dict(table="events", key=("day", "no"), status="status", states=WORDS),
     ("day", "no", "status"),
     [("2026-01-05", 1, "queued"), ("2026-01-05", 2, "queued"), ("2026-02-05", 1, "queued")],
+    ("2000-01-01", "0"),
 )
 PAIRS = Schema(
     "composite unique key, no primary key, without rowid",
@@ -138,6 +145,7 @@ PAIRS = Schema(
     dict(table="pairs", key=("a", "b"), status="status", states=WORDS, order_by=("note",), error="note"),
     ("a", "b", "note", "status"),
     [(2, "x", "1", "queued"), (1, "y", "2", "queued"), (1, "x", "3", "queued")],
+    ("", "0", ""),
 )
 WIDE = Schema(
     "wide",
@@ -146,6 +154,7 @@ WIDE = Schema(
     dict(table="wide", key="id", status="state", states=dict(PENDING="q", RUNNING="r", SUCCESSFUL="s", FAILED="f")),
     ("id", "state", "data", "c129"),
     [(1, "q", b"\x00\xff", 5), (2, "q", None, None), (3, "q", b"", 7)],
+    ("0",),
 )
 EPOCHS = Schema(
     "varchar key, numeric priority with nulls, generated column",
@@ -162,6 +171,7 @@ EPOCHS = Schema(
     ),
     ("code", "status", "weight", "made"),
     [("b", 10, 2.5, 7), ("a", 10, 2.5, 9), ("c", 10, None, 1)],
+    ("1000", "0", ""),
 )
 
 ALL = (BARE, STICKERS, CAPITALS, UUIDS, TEXTS, PARTITIONED, PAIRS, WIDE, EPOCHS)

@@ -57,9 +57,10 @@ class Application:
 
 
 class Adopted:
-    """A schema on an engine, adopted."""
+    """A schema on an engine, adopted; `hurried`: by hands that are."""
 
-    def __init__(self, engine: Engine, schema: Schema) -> None:
+    def __init__(self, engine: Engine, schema: Schema, *, hurried: bool = False) -> None:
+        self.hurried = hurried
         self.engine, self.schema, self.adoption = engine, schema, schema.adoption
         self.application = Application(engine)
         made = schema.sqlite if isinstance(engine, SqliteEngine) else schema.postgres
@@ -116,7 +117,7 @@ class Adopted:
     def worker(self, number: int, *, lease: float = 15) -> Hand:
         """Somebody who takes rows."""
         assert self.engine.run(workers.enlist(number, f"worker-{number}", lease=lease, beat=lease / 5))
-        return Hand(self, WorkerId(number))
+        return Hand(self, WorkerId(number), self.schema.before if self.hurried else None)
 
     def key(self, n: int) -> list[Any]:
         """Of the nth row of the schema."""
@@ -124,21 +125,33 @@ class Adopted:
 
 
 class Hand:
-    """A worker's turns on one table."""
+    """A worker's turns on one table. One that is hurried asks for new rows alone, after a place that comes before all,
+    and for others if there are too few of those."""
 
-    def __init__(self, adopted: Adopted, worker: WorkerId) -> None:
-        self.adopted, self.worker, self.number = adopted, worker, 0
+    def __init__(self, adopted: Adopted, worker: WorkerId, before: Sequence[str] | None = None) -> None:
+        self.adopted, self.worker, self.before, self.number = adopted, worker, before, 0
 
     def turn(
         self, limit: int, settles: Sequence[tuple[Claimed, Change]] = (), place: Sequence[str] | None = None
     ) -> Turn:
         """One turn."""
+        changes = [Settle(job.lease, change, attempt=job.attempts, key=taken_of(job).key) for job, change in settles]
+        if not (limit and self.before):
+            return self._turn(limit, changes, place)
+        turn = self._turn(limit, changes, place or self.before, new_alone=True)
+        if len(turn.claimed) == limit:
+            return turn
+        more = self._turn(limit - len(turn.claimed), (), place)
+        return turn._replace(claimed=[*turn.claimed, *more.claimed])
+
+    def _turn(
+        self, limit: int, changes: Sequence[Settle], place: Sequence[str] | None, *, new_alone: bool = False
+    ) -> Turn:
         source, engine = self.adopted.source, self.adopted.engine
         self.number += 1
-        ranges = [(source.name, rank, *START) for rank in RANKS]
+        ranges = [] if new_alone else [(source.name, rank, *START) for rank in RANKS]
         want = Want(self.worker, self.number, limit, ranges)
         room = Room(want, f"worker-{self.worker}", place) if limit else None
-        changes = [Settle(job.lease, change, attempt=job.attempts, key=taken_of(job).key) for job, change in settles]
         return engine.run(adopted.turn(source, room, changes))
 
     def take(self, limit: int = 10, place: Sequence[str] | None = None) -> list[Claimed]:

@@ -99,6 +99,12 @@ def test_200_hostile_names_through_every_statement(place: Engine) -> None:
         assert look.word == f"{word}s"
         assert place.run(adopted.ended(source)) == {encode([value]).decode(): job.id}
         assert place.run(adopted.first(source, [])) is None
+        again = f"update {sane[table]} set {sane[status]} = "
+        with application.connection() as raw:
+            raw.execute(again + "?" if place.name == "sqlite" else again.replace("%", "%%") + "%s", [word])
+        (anew,) = place.run(adopted.turn(source, Room(Want(WorkerId(7), number, 5, ()), "worker-7", [""]))).claimed
+        assert taken_of(anew).key == [value]
+        assert taken_of(anew).done
         place.run(adopted.rehearse(source))
         place.run(adopted.trouble(source))
         assert place.run(adopted.explain(source))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -18,7 +19,7 @@ from dibs.adopted.source import Adopted
 from dibs.context import Snooze
 from dibs.errors import DibsError, NotAdoptable
 from dibs.job import Claimed, NewJob
-from dibs.lifecycle import SUCCESS, Back, Change, Way
+from dibs.lifecycle import SUCCESS, Back, Change, Done, Way
 from dibs.operations import adopted as rows
 from dibs.operations import jobs, workers
 from dibs.operations.jobs import Filter
@@ -37,11 +38,11 @@ def application(app: Dibs) -> Application:
     return application
 
 
-def hand(app: Dibs, adopted: Adopted, number: int = 7, **source: Any) -> Hand:
-    """A worker who is alive for long."""
+def hand(app: Dibs, adopted: Adopted, number: int = 7, *, before: Sequence[str] | None = None, **source: Any) -> Hand:
+    """A worker who is alive for long; with a place before all rows, one that is hurried."""
     app.engine.run(workers.enlist(number, f"worker-{number}", lease=1500, beat=3))
     holder = type("Holder", (), {"source": adopted.source(app.engine)._replace(**source), "engine": app.engine})()
-    return Hand(holder, number)  # type: ignore[arg-type]  # what it asks for
+    return Hand(holder, number, before)  # type: ignore[arg-type]  # what it asks for
 
 
 def insert(app: Dibs, connection: Any, sticker: int) -> None:
@@ -201,16 +202,44 @@ async def _moment() -> None:
     await sleep(0.01)
 
 
-def test_what_is_written_is_the_row_of_the_job(app: Dibs, application: Application) -> None:
-    """A settle that names another row writes neither."""
+@pytest.mark.parametrize("change", [SUCCESS, Done(JobState.FAILED)], ids=str)
+def test_what_is_written_is_the_row_of_the_job(app: Dibs, application: Application, change: Change) -> None:
+    """A settle that names another row does not write that one; of a plain success, the job alone says which it is."""
     stickers = adopt(app)
     fill(application, 2)
     worker = hand(app, stickers)
     one, _ = worker.take(2)
-    forged = rows.settle(worker.adopted.source, [rows.Settle(one.lease, SUCCESS, attempt=1, key=["2"])])
+    forged = rows.settle(worker.adopted.source, [rows.Settle(one.lease, change, attempt=1, key=["2"])])
     turn = app.engine.run(forged)
-    assert turn.unwritten == {one.id}
-    assert statuses(application) == {"started": 2}
+    assert application.execute("select status from stickers where id = 2") == [("started",)]
+    asked = app.engine.name == "postgres" and change is SUCCESS
+    assert turn.unwritten == (set() if asked else {one.id})
+    assert application.execute("select status from stickers where id = 1") == [("completed" if asked else "started",)]
+
+
+@on_postgres
+def test_a_settle_that_waits_for_its_own_first_copy_finds_it(app: Dibs, application: Application) -> None:
+    """The answer to the first was lost while it was under way, and it is sent again."""
+    stickers = adopt(app)
+    fill(application, 1)
+    worker = hand(app, stickers)
+    (job,) = worker.take(1)
+    settle = rows.settle(worker.adopted.source, [rows.Settle(job.lease, SUCCESS, attempt=1, key=["1"])])
+    found = list[rows.Turn]()
+    second = threading.Thread(target=lambda: found.append(app.engine.run(settle)))
+    with app.engine.transaction() as first:
+        assert not first.run(settle).lost
+        second.start()
+        waiting = (
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        )
+        while application.execute(waiting) != [(1,)]:
+            pass
+        first.commit()
+    second.join()
+    assert found[0].before == {job.id: JobState.SUCCESSFUL}
+    assert not found[0].lost
+    assert not found[0].unwritten
 
 
 # Names and sessions
@@ -361,8 +390,11 @@ def test_functions_of_tables_with_long_names_are_told_apart(app: Dibs) -> None:
 
 @on_postgres
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [Back(Way.RELEASE), Back(Way.RETRY, 0.0), Back(Way.SNOOZE, 0.0)], ids=str)
-def test_nobody_waits_in_a_circle(app: Dibs, application: Application, way: Change) -> None:
+@pytest.mark.parametrize("before", [None, ["0"]], ids=["whole", "hurried"])
+@pytest.mark.parametrize("way", [Back(Way.RELEASE), Back(Way.RETRY, 0.0), Back(Way.SNOOZE, 0.0), SUCCESS], ids=str)
+def test_nobody_waits_in_a_circle(
+    app: Dibs, application: Application, way: Change, before: Sequence[str] | None
+) -> None:
     """Four workers take and hand back, and an application changes a row now and then: nobody is a victim."""
     stickers = adopt(app)
     source = stickers.source(app.engine)
@@ -371,7 +403,7 @@ def test_nobody_waits_in_a_circle(app: Dibs, application: Application, way: Chan
 
     def work(number: int) -> None:
         own = Dibs(app.url)
-        worker = hand(own, stickers, 100 + number)
+        worker = hand(own, stickers, 100 + number, before=before)
         held: list[tuple[Claimed, Change]] = []
         while time.monotonic() < until or held:
             try:
@@ -389,6 +421,10 @@ def test_nobody_waits_in_a_circle(app: Dibs, application: Application, way: Chan
         with psycopg.connect(app.url, autocommit=True) as raw:
             while time.monotonic() < until:
                 raw.execute("update stickers set note = 'x' where id = %s", [random.randint(1, 40)])
+                raw.execute(
+                    "update stickers set status = 'queued' where id = %s and status = 'completed'",
+                    [random.randint(1, 40)],
+                )
 
     threads = [threading.Thread(target=work, args=[n]) for n in range(4)] + [threading.Thread(target=change)]
     for thread in threads:
@@ -402,6 +438,32 @@ def test_nobody_waits_in_a_circle(app: Dibs, application: Application, way: Chan
         time.sleep(0.01)
     deadlocks = "select deadlocks from pg_stat_database where datname = current_database()"
     assert application.execute(deadlocks) == [(0,)]
+
+
+@on_postgres
+@pytest.mark.parametrize("before", [None, ["0"]], ids=["whole", "hurried"])
+def test_a_row_that_was_taken_and_handed_back_since_we_looked_is_not_new(
+    app: Dibs, application: Application, before: Sequence[str] | None
+) -> None:
+    """It looks as it did, and has a job by now, which this turn cannot see. The turn comes to an end all the same."""
+    stickers = adopt(app)
+    fill(application, 2)
+    late, other = hand(app, stickers, 7, before=before), hand(app, stickers, 8)
+    (mine,) = late.take(1)
+    found = list[rows.Turn]()
+    turn = threading.Thread(target=lambda: found.append(late.turn(1, [(mine, SUCCESS)])))
+    with application.connection() as raw:
+        raw.execute("update stickers set note = 'x' where id = 1")  # so the turn waits before it takes a row
+        turn.start()
+        waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        while application.execute(waits) != [(1,)]:
+            pass
+        (job,) = other.take(1)
+        other.settle((job, Back(Way.RETRY, 3600.0)))
+    turn.join()
+    assert found[0].claimed == []
+    assert found[0].went_well
+    assert statuses(application) == {"completed": 1, "queued": 1}
 
 
 def test_a_row_that_was_handed_back_is_not_new(app: Dibs, application: Application) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dibs.job import JobState
 from dibs.ladder import START
-from dibs.lifecycle import SUCCESS, Back, Done, Way, failure
+from dibs.lifecycle import SUCCESS, Back, Change, Done, Way, failure
 from dibs.operations import adopted as rows
 from dibs.operations import claims, jobs, workers
 from dibs.operations.adopted import taken_of
@@ -135,15 +137,18 @@ def test_who_is_not_enlisted_takes_nothing(adopted: Adopted) -> None:
     assert adopted.states() == ["PENDING"] * 3
 
 
-def test_what_the_application_changes_under_our_hands_stays_as_it_put_it(adopted: Adopted) -> None:
+@pytest.mark.parametrize("change, theirs", [(SUCCESS, "FAILED"), (FAILED, "SUCCESSFUL")], ids=["ours", "theirs"])
+def test_what_the_application_changes_under_our_hands_stays_as_it_put_it(
+    adopted: Adopted, change: Change, theirs: str
+) -> None:
     adopted.fill()
     worker = adopted.worker(1)
     a, b, c = worker.take()
-    adopted.set("FAILED", adopted.key(0))
+    adopted.set(theirs, adopted.key(0))
     adopted.set("PENDING", adopted.key(1))
     adopted.remove(adopted.key(2))
-    assert not worker.settle((a, SUCCESS), (b, SUCCESS), (c, SUCCESS)).lost
-    assert adopted.states() == ["FAILED", "PENDING", "gone"]
+    assert not worker.settle((a, change), (b, change), (c, change)).lost
+    assert adopted.states() == [theirs, "PENDING", "gone"]
     (again,) = worker.take()
     assert keys_of([again]) == [[str(part) for part in adopted.key(1)]]
     assert again.id != b.id
@@ -318,8 +323,20 @@ def test_of_two_leases_of_one_job_the_later_one_is_written(adopted: Adopted) -> 
     worker = adopted.worker(1)
     (old,) = worker.take(1)
     worker.settle((old, Back(Way.RETRY, 0.0)))
-    new = next(job for job in worker.take(1) if job.id == old.id)
+    new = next(job for job in worker.take() if job.id == old.id)
     worker.settle((new, SUCCESS), (old, FAILED))
+    assert adopted.states()[0] == "SUCCESSFUL"
+
+
+def test_of_two_leases_that_succeeded_one_is_written(adopted: Adopted) -> None:
+    adopted.fill()
+    worker = adopted.worker(1)
+    (old,) = worker.take(1)
+    worker.settle((old, Back(Way.RETRY, 0.0)))
+    new = next(job for job in worker.take() if job.id == old.id)
+    turn = worker.settle((old, SUCCESS), (new, SUCCESS))
+    assert not turn.lost
+    assert not turn.unwritten
     assert adopted.states()[0] == "SUCCESSFUL"
 
 

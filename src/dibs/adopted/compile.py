@@ -7,6 +7,8 @@ import re
 from dibs.adopted.inspect import Found
 from dibs.adopted.mapping import Adoption
 from dibs.adopted.postgres import PostgresTable
+from dibs.adopted.postgres_checks import checks
+from dibs.adopted.postgres_plain import plain
 from dibs.adopted.sqlite import SqliteTable
 from dibs.engines.dialect import Step
 from dibs.engines.engine import Engine
@@ -21,9 +23,10 @@ def compiled(adoption: Adoption, found: Found, engine: Engine) -> Source:
     if engine.name == "sqlite":
         steps = SqliteTable(adoption, found, dialect.own, dialect.steps["turn"]).statements()
     else:
+        table = PostgresTable(adoption, found, dialect.own)
         steps = {
             name: [Step(text, uses=frozenset(PARAMETER.findall(text))) for text in texts]
-            for name, texts in PostgresTable(adoption, found, dialect.own).statements().items()
+            for name, texts in (table.statements() | plain(table) | checks(table)).items()
         }
     return Source(
         adoption.name,

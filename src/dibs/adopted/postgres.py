@@ -15,12 +15,6 @@ from dibs.operations.adopted import ASKED, KEPT, NEWEST, UNWRITTEN, WATCHING
 
 FINAL = "(3, 4, 5)"
 IMPATIENT = "set local lock_timeout = '1s'"  # who has locked the whole table is not waited for in silence
-PLANNED = (  # what the lane of a worker is told, which claims
-    "enable_seqscan = off",
-    "enable_bitmapscan = off",
-    "enable_hashjoin = off",
-    "enable_mergejoin = off",
-)
 CLAIM = """%(worker)s::bigint, %(claim)s::int, %(again)s::int, %(suspects)s::int, '{}'::text[],
     %(ranges_queue)s::text[], %(ranges_rank)s::smallint[], %(ranges_at)s::timestamptz[], %(ranges_id)s::bigint[]"""
 
@@ -44,7 +38,7 @@ class PostgresTable:
         """All of them, by name; each is one text here."""
         return {
             "turn": [self._turn(self._waiting())],
-            "turn_after": [self._turn(self._waiting_after())],
+            "turn_after": [self._turn(self.waiting_after())],
             "due": [self._due()],
             "first": [self._first()],
             "held": [self._held()],
@@ -55,10 +49,6 @@ class PostgresTable:
             "look": [self._look()],
             "glimpse": [self._glimpse()],
             "ended": [self._ended()],
-            "explain": [*[f"set local {each}" for each in PLANNED], f"explain {self._explained()}"],
-            "unknown": [self._unknown()],
-            "stuck": [self._stuck()],
-            **({} if self.adoption.output is None else {"duplicates": [self.duplicates()]}),
         }
 
     # Pieces
@@ -71,7 +61,7 @@ class PostgresTable:
 
     def row_key(self, alias: str) -> str:
         """The key as a text: what names the row in our tables."""
-        return self._one_text(self._texts([f"{alias}.{name}" for name in self.key]))
+        return self.key_text([f"{alias}.{name}" for name in self.key])
 
     def key_json(self, alias: str) -> str:
         """The key as a list of texts."""
@@ -93,6 +83,18 @@ class PostgresTable:
     def says(self, alias: str, state: JobState) -> str:
         """Of a row that is found by its key: put so that the planner does not think of an index over all such rows."""
         return f"case when {alias}.{self.status} = {self.word(state)} then true else false end"
+
+    def key_text(self, parts: list[str]) -> str:
+        """What names a row in our tables, of the parts of its key."""
+        return self._one_text(self._texts(parts))
+
+    def key_of_text(self, text: str) -> str:
+        """The key as a list of texts, as JSON, of what names the row."""
+        return text if len(self.key) > 1 else f"'[' || to_json({text})::text || ']'"
+
+    def place_json(self, alias: str) -> str:
+        """Where a row is in the order of the table."""
+        return f"json_build_array({', '.join(f'{alias}.{name}::text' for name, _, _ in self.order)})"
 
     def from_payload(self, payload: str) -> list[str]:
         """The parts of the key, out of a job's payload."""
@@ -172,38 +174,44 @@ class PostgresTable:
 
     # Statements
 
-    def _free(self) -> str:
+    def free(self, *, watched: bool = True) -> str:
         """A row that waits and has no job: who has one is claimed with it. (If both ways were open, one would lock the job
-        first and the other the row, and they would wait for each other.)"""
+        first and the other the row, and they would wait for each other.) Watched or not: one that only watches is none."""
+        none = f" and not {self.watches}" if watched else ""
         return (
             f"{self.status} = {self.word(JobState.PENDING)} and {self.condition('t')}\n"
             f"      and (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key('t')}"
-            f" and not {self.watches} limit 1) is null"
+            f"{none} limit 1) is null"
         )
 
     def _waiting(self) -> str:
-        return self._pick(self._free())
+        return self.pick(self.free())
 
-    def _waiting_after(self) -> str:
+    def waiting_after(self, *, watched: bool = True) -> str:
         """Only what comes after the place where the last claim stopped: dead rows before it are not read again."""
+        free, pick = self.free(watched=watched), self.pick if watched else self._pick_new
         names = [name for name, _, _ in self.order]
         places = [f"%(place_{n})s::text::{kind}" for n, (_, kind, _) in enumerate(self.order)]
+        keys = [f"k{n}" for n in range(len(self.key))] + ["job"] * watched
         if not self.adoption.priority:
-            return self._pick(f"({', '.join(names)}) > ({', '.join(places)})\n      and {self._free()}")
+            return pick(f"({', '.join(names)}) > ({', '.join(places)})\n      and {free}")
         rest = f"({', '.join(names[1:])}) > ({', '.join(places[1:])})"
-        same = self._pick(f"{names[0]} = {places[0]} and {rest}\n      and {self._free()}")
-        lower = self._pick(f"{names[0]} < {places[0]}\n      and {self._free()}")
-        keys = ", ".join([*[f"k{n}" for n in range(len(self.key))], "job"])
-        both = f"select {keys} from ({same}) same\n    union all select {keys} from ({lower}) lower"
-        return f"select {keys} from ({both}) x limit (select n from room)"
+        same = pick(f"{names[0]} = {places[0]} and {rest}\n      and {free}")
+        lower = pick(f"{names[0]} < {places[0]}\n      and {free}")
+        shown = ", ".join(keys)
+        both = f"select {shown} from ({same}) same\n    union all select {shown} from ({lower}) lower"
+        return f"select {shown} from ({both}) x limit (select n from room)"
 
-    def _pick(self, where: str, *, avoid: bool = True) -> str:
-        keys = ", ".join(f"t.{name} as k{n}" for n, name in enumerate(self.key))
+    def pick(self, where: str, *, avoid: bool = True) -> str:
         watching = f"(select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key('t')})"
+        avoided = f"\n      and {self.row_key('t')} <> all (%(avoid)s::text[])" if avoid else ""
+        return self._pick_new(f"{where}{avoided}", f", {watching} as job")
+
+    def _pick_new(self, where: str, more: str = "") -> str:
+        keys = ", ".join(f"t.{name} as k{n}" for n, name in enumerate(self.key))
         return (
-            f"select {keys}, {watching} as job from {self.table} t\n    where {where}\n"
-            + (f"      and {self.row_key('t')} <> all (%(avoid)s::text[])\n" if avoid else "")
-            + f"    order by {self.order_by()} limit (select n from room) for update skip locked"
+            f"select {keys}{more} from {self.table} t\n    where {where}\n"
+            f"    order by {self.order_by()} limit (select n from room) for update skip locked"
         )
 
     def _turn(self, picks: str) -> str:
@@ -211,7 +219,6 @@ class PostgresTable:
         texts = self._texts(keys)
         picked_key = self._one_text(texts)
         written = self.same_row("t", [f"d.key::jsonb ->> {n}" for n in range(len(self.key))])
-        place = ", ".join(f"t.{name}::text" for name, _, _ in self.order)
         stuck = self.still_fresh("t")
         return f"""with turn as materialized (
   select * from {self.own}turn_1(
@@ -266,7 +273,7 @@ taken as (
   update {self.table} t set {self.marks("1")}
   from leased l where {self.same_row("t", self.from_payload("l.key"))} and {self.says("t", JobState.PENDING)}
   returning l.*, json_build_object('row', row_to_json(t), 'key', {self.key_json("t")}, 'done', {self.has_output("t")},
-    'place', json_build_array({place}))::text as payload)
+    'place', {self.place_json("t")})::text as payload)
 select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing
 from turn where token is null
 union all
@@ -304,12 +311,12 @@ select d.job from d cross join {self.table} t where {row} and d.job <> all (arra
         return f"coalesce({alias}.{quoted(name)} > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false)"
 
     def _any_waiting(self) -> str:
-        return f"select 1 from {self.table} t where {self._free()} limit 1"
+        return f"select 1 from {self.table} t where {self.free()} limit 1"
 
     def _count(self) -> str:
         """How many wait, up to so many, and how many say that they run."""
         return (
-            f"select (select count(*) from (select from {self.table} t where {self._free()} limit %(most)s::int) x),\n"
+            f"select (select count(*) from (select from {self.table} t where {self.free()} limit %(most)s::int) x),\n"
             f"  (select count(*) from (select from {self.table} t where {self.status} = {self.word(JobState.RUNNING)} limit %(most)s::int) x)"
         )
 
@@ -366,33 +373,3 @@ from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross
             for ended in ("history", "dead")
         ]
         return "\nunion all\n".join(parts)
-
-    # What a check asks
-
-    def _explained(self) -> str:
-        return f"with room as materialized (select 5 as n)\n{self._pick(self._free(), avoid=False)}"
-
-    def _unknown(self) -> str:
-        words = ", ".join(dict.fromkeys(self.word(state) for state in self.adoption.words))
-        return (
-            f"select {self.status}::text, count(*) from {self.table} t\n"
-            f"where ({self.status} is null or {self.status} not in ({words})) and {self.condition('t')} group by 1 order by 2 desc limit 20"
-        )
-
-    def _stuck(self) -> str:
-        """Rows that say that they run, for too long as far as one can see, and nobody alive has them."""
-        return (
-            f"select {self.row_key('t')} from {self.table} t\n"
-            f"where {self.status} = {self.word(JobState.RUNNING)} and not {self.still_fresh('t')} and {self.condition('t')}\n"
-            f"  and not exists (select from {self.own}jobs j join {self.own}workers w on w.id = j.worker >> 20\n"
-            f"    where j.type = {self.name} and j.row_key = {self.row_key('t')} and j.held) limit 1000"
-        )
-
-    def duplicates(self) -> str:
-        """Rows that have left more than one trace."""
-        output, table = self.adoption.output, self.found.output
-        assert output is not None
-        assert table is not None
-        names = ", ".join(quoted(name) for name in output.columns)
-        place = f"{quoted(table.schema)}.{quoted(table.name)}"
-        return f"select {names}, count(*) from {place} group by {names} having count(*) > 1 order by count(*) desc limit 1000"

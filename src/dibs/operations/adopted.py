@@ -18,6 +18,7 @@ from dibs.payload import decode, encode
 
 ASKED, PLAIN, WATCHING = rank(9), rank(5), rank(0)  # retried by a person; most; only watches a row, until it is claimed
 RANKS = tuple(level + last for level in (ASKED, PLAIN, WATCHING) for last in (0, LEVELS))
+PLAIN_WAYS = ("done", "new_after")  # statements for successes and new rows alone
 WRITTEN = ("job", "token", "state", "error", "attempts", "key")
 LONGEST_LABEL = 200
 KEPT = ("attempts", "error")  # columns that those who watch a row are told
@@ -71,37 +72,57 @@ def turn(
     source: Source, room: Room | None, settles: Sequence[Settle] = (), events: Sequence[str] = ()
 ) -> Conversation[Turn]:
     """Settle first, then claim: rows whose retry is due, then new ones."""
-    want = room.want if room else None
-    values = turn_values(want, settles, events)
-    limit = values.pop("limit")
+    values = turn_values(room.want if room else None, settles, events)
+    name = _way(source, room, settles, whole=values["whole"])
+    places = {f"place_{n}": text for n, text in enumerate(room.place or ())} if room else {}
+    written = () if name in PLAIN_WAYS else settles
+    rows = yield Compiled("turn", source.steps[name], **values | _more(source, room, written, values), **places)
+    turn, those = _from_rows(rows)
+    if those is None and name in PLAIN_WAYS:
+        return turn  # all of them
+    meant = {each.lease.job_id for each in settles if each.key is not None}
+    return turn._replace(unwritten=frozenset(meant - (those or set()) - turn.lost - turn.before.keys()))
+
+
+def _way(source: Source, room: Room | None, settles: Sequence[Settle], *, whole: bool) -> str:
+    """Which statement says it: a shorter one, where there is one, for successes and new rows alone."""
+    usual = not whole and all(each.key is not None for each in settles)
+    if room is None or room.want is None:
+        return "done" if usual and "done" in source.steps else "turn"
+    if room.place is None:
+        return "turn"
+    plain = usual and not room.want.ranges and not room.avoid and "new_after" in source.steps
+    return "new_after" if plain else "turn_after"
+
+
+def _more(source: Source, room: Room | None, settles: Sequence[Settle], values: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of rows, beside what is said of jobs."""
+    limit = values["limit"]
     again = 0 if values["back"].rows else limit  # what goes back in this turn is not taken by it: one row, written once
-    place = room.place if room else None
     newest = {each.lease.job_id: each for each in sorted(settles, key=lambda each: each.lease)}  # of one job's leases
-    rows = yield Compiled(
-        "turn",
-        source.steps["turn" if place is None else "turn_after"],
-        **values | {"suspects": min(values["suspects"], again), "rows": True, "unknown": []},
-        limit=again,
-        again=again,
-        room=limit,
-        written=Table(WRITTEN, [_written(each, each.key) for each in newest.values() if each.key is not None]),
-        worker_name=room.worker_name if room else "",
-        max_attempts=source.max_attempts,
-        stuck_after=source.stuck_after,
-        avoid=list(room.avoid) if room else [],
-        **{f"place_{n}": text for n, text in enumerate(place or ())},
-    )
-    turn, written = _from_rows(rows)
-    meant = {each.lease.job_id for each in newest.values() if each.key is not None}
-    return turn._replace(unwritten=frozenset(meant - written - turn.lost - turn.before.keys()))
+    return {
+        "rows": True,
+        "unknown": [],
+        "suspects": min(values["suspects"], again),
+        "limit": again,
+        "again": again,
+        "room": limit,
+        "written": Table(WRITTEN, [_written(each, each.key) for each in newest.values() if each.key is not None]),
+        "worker_name": room.worker_name if room else "",
+        "max_attempts": source.max_attempts,
+        "stuck_after": source.stuck_after,
+        "avoid": list(room.avoid) if room else [],
+    }
 
 
 @operation(atomic=True)
 def rehearse(source: Source) -> Conversation[None]:
     """Say everything that a worker says, of no row."""
-    places = [name for step in source.steps["turn_after"] for name in step.uses if name.startswith("place_")]
-    for place in (None, [None] * len(places)):
-        yield from turn(source, Room(None, "", place))
+    places = {name: None for step in source.steps["turn_after"] for name in step.uses if name.startswith("place_")}
+    values = turn_values(None, (), ())
+    for name in ("turn", "turn_after", *PLAIN_WAYS):
+        if name in source.steps:
+            yield Compiled("turn", source.steps[name], **values | _more(source, None, (), values), **places)
     yield Compiled("notice", source.steps["notice"], stuck_after=source.stuck_after, max_attempts=1, most=0)
 
 
@@ -135,9 +156,12 @@ def settle(source: Source, settles: Sequence[Settle]) -> Operation[Turn]:
     return turn(source, None, settles)
 
 
-def _from_rows(rows: Rows) -> tuple[Turn, set[JobId]]:
-    """And the jobs whose rows were written: a list in the head row, or rows of one column. Rows of two columns are what
-    a job's row looks like; they may come apart from it."""
+def _from_rows(rows: Rows) -> tuple[Turn, set[JobId] | None]:
+    """And the jobs whose rows were written: a list in the head row, or rows of one column; None when it is not said.
+    Rows of two columns are what a job's row looks like; they may come apart from it."""
+    if not any(len(row) <= 2 for row in rows):
+        head, written = rows[0], decode(rows[0][4])
+        return turn_from_rows(rows)._replace(picked=head[0] or 0), None if written is None else set(written)
     shown = {row[0]: row[1] for row in rows if len(row) == 2}
     head, *claimed = [row for row in rows if len(row) > 2]
     known = [(*row[:4], shown.get(row[0], row[4]), *row[5:]) for row in claimed]

@@ -135,10 +135,13 @@ class Lane:
 
     def _want(self, ask: Ask) -> Want:
         self.asked = True
-        self.number = (self.number + 1) % (1 << CLAIM_BITS)
         keys = self._ranges(ask)
         asked = self.ladders.ask(keys, time.time() + self.ahead) if self.engine.can.cursor else keys
-        return Want(self.worker, self.number, ask.limit, asked, ask.suspects, ask.unknown)
+        return Want(self.worker, self._number(), ask.limit, asked, ask.suspects, ask.unknown)
+
+    def _number(self) -> int:
+        self.number = (self.number + 1) % (1 << CLAIM_BITS)
+        return self.number
 
     def _learn(self, want: Want | None, turn: Turn, asked_at: float) -> None:
         self.note(job.id for job in turn.claimed)

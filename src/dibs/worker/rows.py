@@ -47,6 +47,7 @@ class RowLane(Lane):
     avoided: dict[str, float] = field(default_factory=dict)  # keys of rows that cannot be claimed: until when
     locked: bool = False  # somebody else had a lock on a row that was to be settled
     split: bool = False  # the turn did not claim all that it could
+    again: bool = False  # jobs of rows came when they were last asked for: there may be more
     hurried: ClassVar[tuple[type[DatabaseError], ...]] = (Locked,)
 
     @classmethod
@@ -73,16 +74,17 @@ class RowLane(Lane):
         if ask and whole:
             self.looked, self.looks = began, time.monotonic() - began
         came, self.came = self.came, []
+        turn = turn._replace(picked=max(len(came), turn.picked))
         self.aside = [each for each in self.aside if each.lease.job_id in turn.later]
         aside = self._set_aside([(job, taken) for job, taken in came if not _runs(job, taken)])
         if not aside:
-            return turn._replace(picked=len(came) or turn.picked)
+            return turn
         try:
             await Lane.turn(self, None, aside)
         except DatabaseError as error:  # those that run are not to be lost with it
             self.aside += aside
             log.warning("What needs no run is settled with the next turn: %s", error)
-        return turn._replace(claimed=[job for job, taken in came if _runs(job, taken)], picked=len(came))
+        return turn._replace(claimed=[job for job, taken in came if _runs(job, taken)])
 
     async def _around(self, ask: Ask | None, settles: Sequence[Settle]) -> Turn:
         """A turn in which one row that is locked or refused by its table keeps no other."""
@@ -204,17 +206,33 @@ class RowLane(Lane):
     def _ranges(self, ask: Ask) -> Sequence[Key]:
         return [(self.source.name, rank) for rank in RANKS]
 
+    def _want(self, ask: Ask) -> Want:
+        """Where new rows are many, they alone: jobs of rows are asked for once in a tick, and as long as some come."""
+        if not self._new_alone(ask):
+            return Lane._want(self, ask)
+        self.asked = True
+        return Want(self.worker, self._number(), ask.limit, (), ask.suspects)
+
+    def _new_alone(self, ask: Ask) -> bool:
+        now = time.time() + self.ahead
+        many = self.place is not None and not self.again
+        return many and self.engine.can.cursor and self.ladders.rests(self._ranges(ask), now)
+
     def _learn(self, want: Want | None, turn: Turn, asked_at: float) -> None:
         """Rows that had a job before move the cursors of the queue, new ones the place in the table."""
         if want is None:
             return
         self.came = [(job, taken_of(job)) for job in turn.claimed]
-        new = [taken.place for _, taken in self.came if taken.place is not None]
-        again = [job for job, taken in self.came if taken.place is None]
+        places = [taken.place for _, taken in self.came if taken.place is not None]
+        again = [job for job, taken in self.came if taken.place is None] if want.ranges else []
+        self.again = bool(again)
         Lane._learn(self, want, turn._replace(claimed=again), asked_at)
         self.note(job.id for job in turn.claimed)
         full = len(turn.claimed) >= want.limit
-        last = new[-1] if new and full else None
+        if not (full or want.ranges):  # jobs of rows were not asked for, and now there is room for them
+            self.split = True
+            self.ladders.ask_all()
+        last = places[-1] if places and full else None
         self.place = [str(part) for part in last] if last is not None and None not in last else None
 
 

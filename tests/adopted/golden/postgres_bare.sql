@@ -213,6 +213,93 @@ union all
 select j.id, (j.payload -> 'key')::text from "dibs".dead j
 where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'things';
 
+-- done
+with gone as (
+  delete from "dibs".jobs j using unnest(%(done_id)s::bigint[], %(done_token)s::bigint[]) d(id, token)
+  where j.id = any (array[d.id]) and j.token = d.token and j.held
+    and case when j.type = 'things' then j.row_key is not null end
+  returning j.*),
+kept as (
+  insert into "dibs".history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, version, rank, state,
+    attempts, max_attempts, crashes, queue, type, payload, tags, progress, failures)
+  select id, run_at, created_at, claimed_at, statement_timestamp(), (statement_timestamp() at time zone 'utc')::date + %(days)s::int,
+    worker, token, version + 1, rank, 3, attempts, max_attempts, crashes, queue, type, payload, tags, progress, failures
+  from gone),
+written as (
+  update "public"."things" t set "status" = 'completed'
+  from (select id, attempts, row_key, payload from gone offset 0) g
+  where (select count(*) from gone) > 0 and t."id" = any (array[(g.payload -> 'key' ->> 0)::bigint])
+    and case when t."status" = 'started' then true else false end and g.row_key = t."id"::text
+  returning g.id),
+told as materialized (
+  select pg_notify('job_events', event) from unnest(string_to_array(%(events)s, E'\n')) event)
+select null::bigint, null::bigint, null,
+  case when (select count(*) from gone) < cardinality(%(done_id)s::bigint[]) then (
+    select t.queue from (select array_agg(d.id) as ids, array_agg(d.token) as tokens
+    from unnest(%(done_id)s::bigint[], %(done_token)s::bigint[]) d(id, token) where d.id not in (select id from gone)) r cross join lateral "dibs".turn_1(_done => r.ids, _done_tokens => r.tokens, _rows => true) t) end,
+  case when (select count(*) from written) < cardinality(%(done_id)s::bigint[]) then (select coalesce(json_agg(id), '[]')::text from written) end,
+  null::smallint, null::smallint, null::smallint, statement_timestamp(), null::smallint, null::smallint
+where (select count(*) from told) >= 0;
+
+-- new_after
+with gone as (
+  delete from "dibs".jobs j using unnest(%(done_id)s::bigint[], %(done_token)s::bigint[]) d(id, token)
+  where j.id = any (array[d.id]) and j.token = d.token and j.held
+    and case when j.type = 'things' then j.row_key is not null end
+  returning j.*),
+kept as (
+  insert into "dibs".history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, version, rank, state,
+    attempts, max_attempts, crashes, queue, type, payload, tags, progress, failures)
+  select id, run_at, created_at, claimed_at, statement_timestamp(), (statement_timestamp() at time zone 'utc')::date + %(days)s::int,
+    worker, token, version + 1, rank, 3, attempts, max_attempts, crashes, queue, type, payload, tags, progress, failures
+  from gone),
+written as (
+  update "public"."things" t set "status" = 'completed'
+  from (select id, attempts, row_key, payload from gone offset 0) g
+  where (select count(*) from gone) > 0 and t."id" = any (array[(g.payload -> 'key' ->> 0)::bigint])
+    and case when t."status" = 'started' then true else false end and g.row_key = t."id"::text
+  returning g.id),
+told as materialized (
+  select pg_notify('job_events', event) from unnest(string_to_array(%(events)s, E'\n')) event),
+room as materialized (
+  select case when (select count(*) from written) >= 0
+    and not exists (select from "dibs".queues q where q.name = 'things' and q.paused) then %(room)s::int else 0 end as n),
+picked as materialized (
+    select t."id" as k0 from "public"."things" t
+    where ("id") > (%(place_0)s::text::bigint)
+      and "status" = 'queued' and true
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text limit 1) is null
+    order by "id" limit (select n from room) for update skip locked),
+alive as materialized (
+  select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
+new as materialized (
+  select k0, p.k0::text as key, nextval('"dibs".job_id') as job,
+    nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint as token
+  from picked p where exists (select from alive)),
+leased as (
+  insert into "dibs".jobs (id, held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
+  select n.job, true, %(worker)s::bigint << 20 | %(claim)s::int, 1, n.token, 1, %(max_attempts)s::smallint, 'things', 'things', n.key,
+    ('{"table": "things", "key": ' || '[' || to_json(n.key)::text || ']' || '}')::jsonb, statement_timestamp()
+  from new n returning id),
+taken as (
+  update "public"."things" t set "status" = 'started'
+  from new n where (select count(*) from leased) > 0
+    and t."id" = any (array[(n.k0)::bigint]) and case when t."status" = 'queued' then true else false end
+  returning n.job, n.token, '{"row":' || row_to_json(t)::text || ',"key":' || '[' || to_json(n.key)::text || ']'
+    || case when n.job = (select max(job) from new) then ',"place":' || json_build_array(t."id"::text)::text else '' end || '}' as payload)
+select (select count(*) from picked), null::bigint, (select jsonb_agg(name)::text from "dibs".queues where paused),
+  case when (select count(*) from gone) < cardinality(%(done_id)s::bigint[]) then (
+    select t.queue from (select array_agg(d.id) as ids, array_agg(d.token) as tokens
+    from unnest(%(done_id)s::bigint[], %(done_token)s::bigint[]) d(id, token) where d.id not in (select id from gone)) r cross join lateral "dibs".turn_1(_done => r.ids, _done_tokens => r.tokens, _rows => true) t) end,
+  case when (select count(*) from written) < cardinality(%(done_id)s::bigint[]) then (select coalesce(json_agg(id), '[]')::text from written) end,
+  null::smallint, null::smallint, null::smallint, statement_timestamp(), null::smallint, null::smallint
+where (select count(*) from told) >= 0
+union all
+select job, token, 'things', 'things', payload, 1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from taken
+union all
+select n.job, n.token, 'things', 'things', '{"key":' || '[' || to_json(n.key)::text || ']' || '}', 1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from new n
+where (select count(*) from taken) < (select count(*) from new) and n.job not in (select job from taken);
+
 -- explain
 set local enable_seqscan = off;
 set local enable_bitmapscan = off;

@@ -228,6 +228,100 @@ union all
 select j.id, (j.payload -> 'key')::text from "dibs".dead j
 where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'Shop.OrderItem';
 
+-- done
+with gone as (
+  delete from "dibs".jobs j using unnest(%(done_id)s::bigint[], %(done_token)s::bigint[]) d(id, token)
+  where j.id = any (array[d.id]) and j.token = d.token and j.held
+    and case when j.type = 'Shop.OrderItem' then j.row_key is not null end
+  returning j.*),
+kept as (
+  insert into "dibs".history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, version, rank, state,
+    attempts, max_attempts, crashes, queue, type, payload, tags, progress, failures)
+  select id, run_at, created_at, claimed_at, statement_timestamp(), (statement_timestamp() at time zone 'utc')::date + %(days)s::int,
+    worker, token, version + 1, rank, 3, attempts, max_attempts, crashes, queue, type, payload, tags, progress, failures
+  from gone),
+written as (
+  update "Shop"."OrderItem" t set "State" = 'completed', "ended" = statement_timestamp(), "why" = null, "tries" = g.attempts
+  from (select id, attempts, row_key, payload from gone offset 0) g
+  where (select count(*) from gone) > 0 and t."order" = any (array[(g.payload -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(g.payload -> 'key' ->> 1)::text])
+    and case when t."State" = 'started' then true else false end and g.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
+  returning g.id),
+told as materialized (
+  select pg_notify('job_events', event) from unnest(string_to_array(%(events)s, E'\n')) event)
+select null::bigint, null::bigint, null,
+  case when (select count(*) from gone) < cardinality(%(done_id)s::bigint[]) then (
+    select t.queue from (select array_agg(d.id) as ids, array_agg(d.token) as tokens
+    from unnest(%(done_id)s::bigint[], %(done_token)s::bigint[]) d(id, token) where d.id not in (select id from gone)) r cross join lateral "dibs".turn_1(_done => r.ids, _done_tokens => r.tokens, _rows => true) t) end,
+  case when (select count(*) from written) < cardinality(%(done_id)s::bigint[]) then (select coalesce(json_agg(id), '[]')::text from written) end,
+  null::smallint, null::smallint, null::smallint, statement_timestamp(), null::smallint, null::smallint
+where (select count(*) from told) >= 0;
+
+-- new_after
+with gone as (
+  delete from "dibs".jobs j using unnest(%(done_id)s::bigint[], %(done_token)s::bigint[]) d(id, token)
+  where j.id = any (array[d.id]) and j.token = d.token and j.held
+    and case when j.type = 'Shop.OrderItem' then j.row_key is not null end
+  returning j.*),
+kept as (
+  insert into "dibs".history (id, run_at, created_at, claimed_at, finished_at, expires, worker, token, version, rank, state,
+    attempts, max_attempts, crashes, queue, type, payload, tags, progress, failures)
+  select id, run_at, created_at, claimed_at, statement_timestamp(), (statement_timestamp() at time zone 'utc')::date + %(days)s::int,
+    worker, token, version + 1, rank, 3, attempts, max_attempts, crashes, queue, type, payload, tags, progress, failures
+  from gone),
+written as (
+  update "Shop"."OrderItem" t set "State" = 'completed', "ended" = statement_timestamp(), "why" = null, "tries" = g.attempts
+  from (select id, attempts, row_key, payload from gone offset 0) g
+  where (select count(*) from gone) > 0 and t."order" = any (array[(g.payload -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(g.payload -> 'key' ->> 1)::text])
+    and case when t."State" = 'started' then true else false end and g.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
+  returning g.id),
+told as materialized (
+  select pg_notify('job_events', event) from unnest(string_to_array(%(events)s, E'\n')) event),
+room as materialized (
+  select case when (select count(*) from written) >= 0
+    and not exists (select from "dibs".queues q where q.name = 'Shop.OrderItem' and q.paused) then %(room)s::int else 0 end as n),
+picked as materialized (
+    select k0, k1 from (select k0, k1 from (select t."order" as k0, t."line%%" as k1 from "Shop"."OrderItem" t
+    where "weight" = %(place_0)s::text::bigint and ("made", "order", "line%%") > (%(place_1)s::text::timestamp with time zone, %(place_2)s::text::bigint, %(place_3)s::text::text)
+      and "State" = 'queued' and (deleted is null
+)
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text limit 1) is null
+    order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) same
+    union all select k0, k1 from (select t."order" as k0, t."line%%" as k1 from "Shop"."OrderItem" t
+    where "weight" < %(place_0)s::text::bigint
+      and "State" = 'queued' and (deleted is null
+)
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text limit 1) is null
+    order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) lower) x limit (select n from room)),
+alive as materialized (
+  select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
+new as materialized (
+  select k0, k1, json_build_array(p.k0::text, (p.k1::text collate "C"))::text as key, nextval('"dibs".job_id') as job,
+    nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint as token
+  from picked p where exists (select from alive)),
+leased as (
+  insert into "dibs".jobs (id, held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
+  select n.job, true, %(worker)s::bigint << 20 | %(claim)s::int, 1, n.token, 1, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', n.key,
+    ('{"table": "Shop.OrderItem", "key": ' || n.key || '}')::jsonb, statement_timestamp()
+  from new n returning id),
+taken as (
+  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1
+  from new n where (select count(*) from leased) > 0
+    and t."order" = any (array[(n.k0)::bigint]) and t."line%%" = any (array[(n.k1)::text]) and case when t."State" = 'queued' then true else false end
+  returning n.job, n.token, '{"row":' || row_to_json(t)::text || ',"key":' || n.key || ',"done":' || (exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"))::text
+    || case when n.job = (select max(job) from new) then ',"place":' || json_build_array(t."weight"::text, t."made"::text, t."order"::text, t."line%%"::text)::text else '' end || '}' as payload)
+select (select count(*) from picked), null::bigint, (select jsonb_agg(name)::text from "dibs".queues where paused),
+  case when (select count(*) from gone) < cardinality(%(done_id)s::bigint[]) then (
+    select t.queue from (select array_agg(d.id) as ids, array_agg(d.token) as tokens
+    from unnest(%(done_id)s::bigint[], %(done_token)s::bigint[]) d(id, token) where d.id not in (select id from gone)) r cross join lateral "dibs".turn_1(_done => r.ids, _done_tokens => r.tokens, _rows => true) t) end,
+  case when (select count(*) from written) < cardinality(%(done_id)s::bigint[]) then (select coalesce(json_agg(id), '[]')::text from written) end,
+  null::smallint, null::smallint, null::smallint, statement_timestamp(), null::smallint, null::smallint
+where (select count(*) from told) >= 0
+union all
+select job, token, 'Shop.OrderItem', 'Shop.OrderItem', payload, 1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from taken
+union all
+select n.job, n.token, 'Shop.OrderItem', 'Shop.OrderItem', '{"key":' || n.key || '}', 1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from new n
+where (select count(*) from taken) < (select count(*) from new) and n.job not in (select job from taken);
+
 -- explain
 set local enable_seqscan = off;
 set local enable_bitmapscan = off;

@@ -10,6 +10,7 @@ from dibs import errors
 # Refused, nothing written, may work in a moment: serialization, deadlock, starting up, shutting down before the
 # statement began, a standby, too many connections.
 FOR_NOW = {"40001", "40P01", "57P03", "25006", "53300", "57014"}
+LEASE = "row_lease"  # of a row that somebody has taken and given back since we saw it: seen anew, it is not taken
 NO_ANSWER = {"57P01", "57P02", "57P05"}  # the server ended the session: whether it had committed is unknown
 MISSING_SCHEMA = {"3F000", "42P01", "42883"}
 DENIED = {"28000", "28P01", "42501"}
@@ -27,7 +28,7 @@ def translate(error: psycopg.Error | OSError, where: str) -> errors.DibsError:
     code, text = error.sqlstate or "", _sentence(error)
     if code == "55P03":
         return errors.Locked(f"PostgreSQL refused for now: {text}")
-    if code in FOR_NOW:
+    if code in FOR_NOW or (code == "23505" and error.diag.constraint_name == LEASE):
         return errors.Conflict(f"PostgreSQL refused for now: {text}")
     if code in NO_ANSWER or code.startswith("08") or isinstance(error, TimedOut):
         return errors.ConnectionLost(f"The connection to {where} broke: {text}")
