@@ -17,3 +17,4 @@ class Feed:
     settles: list[tuple[Claimed, Settle]] = field(default_factory=list)
     later: list[tuple[Claimed, Settle]] = field(default_factory=list)  # what could not be said yet
     dry: bool = False  # the last ask took all that there was
+    missed: bool = False  # but suspects, perhaps: one at a time runs or is asked for

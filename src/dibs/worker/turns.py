@@ -145,12 +145,15 @@ class Turns:
         claimed = turn.claimed
         took = turn.picked if feed.source else len(claimed)  # of rows, some need no run
         feed.dry = wish.at_once and took < wish.limit
+        feed.missed = feed.dry and (not wish.suspects or any(job.suspect for job in claimed))
         if claimed:
             self.wakeups.found()
         known = [job for job in claimed if (task := self.tasks.get(job.type)) and task.takes_rows == bool(feed.source)]
         if len(known) < len(claimed):
             self._refuse([job for job in claimed if job not in known])
         ready = self.buffer.came(wish, known, time.monotonic())
+        if wish.suspects:
+            self._mind_suspects()
         if self.stopping or self.in_trouble:
             for job in ready:
                 self.buffer.end(job)
@@ -210,7 +213,7 @@ class Turns:
         self.running.pop(each.current.lease, None)
         self.buffer.end(job)
         if job.suspect:
-            self._feed(job).dry = False  # the next one may wait: they are taken one at a time
+            self._mind_suspects()
         seconds = time.monotonic() - each.began
         if isinstance(outcome, Committed):
             change = outcome.change
@@ -229,6 +232,13 @@ class Turns:
             for ready in self.buffer.take(time.monotonic()):
                 self._start(ready)
         self.signal.set()
+
+    def _mind_suspects(self) -> None:
+        """When none runs or is asked for any more, the next one may be: whoever could not ask for it does so now."""
+        missed = () if self.buffer.suspects else [each for each in (self.feed, *self.feeds.values()) if each.missed]
+        for feed in missed:
+            feed.dry = feed.missed = False
+            self.signal.set()
 
     def _count(self, job: Claimed, change: Change, turn: Turn) -> None:
         became = turn.became(job.id, change)
