@@ -26,7 +26,7 @@ from dibs.worker.lane import Ask, Lane, culprit
 log = logging.getLogger("dibs")
 
 LOOK = 1.0  # seconds between readings of the table from its beginning, while there is something to do
-SHARE = 20  # and so many times as long as the last one took, at least
+SHARE = 50  # and so many times as long as the last one took, at least
 PASSING = (Conflict, ConnectionLost, DeadlineExceeded, Unreachable)  # the next try may go through
 OFTEN, SELDOM = 1.0, 60.0  # seconds between looks at what was left behind
 AVOIDED, MOST_AVOIDED = 60.0, 100  # seconds for which a row is left alone that cannot be claimed; how many of them
