@@ -137,8 +137,8 @@ FENCES = [
     ),
     sqlite(
         "the token is a bare counter",
-        "bits=getrandbits(RANDOM_BITS),",
-        "bits=0,",
+        '"bits": getrandbits(RANDOM_BITS),',
+        '"bits": 0,',
         FENCE,
         file="src/dibs/operations/claims.py",
     ),

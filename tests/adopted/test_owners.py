@@ -399,7 +399,7 @@ def test_nobody_waits_in_a_circle(
     stickers = adopt(app)
     source = stickers.source(app.engine)
     fill(application, 40)
-    until, errors = time.monotonic() + 3, list[str]()
+    until, errors = time.monotonic() + 1.5, list[str]()
 
     def work(number: int) -> None:
         own = Dibs(app.url)
