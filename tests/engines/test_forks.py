@@ -5,6 +5,7 @@ Each test is a small program, because a test process that forks itself has threa
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -249,3 +250,32 @@ note("parent 3")
 """
     run(program, url)
     assert notes(app) == ["parent 1", "parent 2", "parent 3"]
+
+
+FORK_BESIDE_A_SUBMIT = """
+import os, threading, time
+from dibs.engines import engine as forks
+from dibs.engines.sqlite.engine import SqliteEngine
+from concurrent.futures import ThreadPoolExecutor
+
+engine, pool = SqliteEngine("fork.db"), ThreadPoolExecutor(1)
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+forking = threading.Thread(target=fork, daemon=True)
+with engine._lock:  # as a turn has it that is handed to its thread
+    forking.start()
+    while not forks._one_fork_at_a_time.locked():
+        time.sleep(0.001)
+    pool.submit(int).result(5)
+forking.join(5)
+assert not forking.is_alive()
+"""
+
+
+def test_a_fork_and_a_thread_pool_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", FORK_BESIDE_A_SUBMIT], cwd=tmp_path, check=True, timeout=30)

@@ -5,6 +5,7 @@ Retrying is decided here, once, for both engines: what may be repeated, how long
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401  # what it does before a fork must come after what we do: see the end
 import os
 import random
 import threading
@@ -250,5 +251,7 @@ def _in_child() -> None:
         engine._after_fork()
 
 
+# Who registers later is asked first. The thread pools' lock comes after our own, as it does when something is submitted
+# while an engine is locked; the other way round, the two threads would wait for each other.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
