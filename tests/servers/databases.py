@@ -126,6 +126,7 @@ class Kept(Databases):
             self.drop_database(self._left.pop())
         if self._connection is not None:
             self._connection.close()
+            self._connection = None
 
 
 def at(url: str, *, database: str) -> str:

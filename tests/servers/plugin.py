@@ -25,8 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
     run = ExitStack()
     leash = run.enter_context(Leash.hold())
     servers = config.stash[servers_key] = Servers(leash)
-    run.callback(servers.drop_leftovers)
     run.callback(servers.close)
+    run.callback(servers.drop_leftovers)
     config.add_cleanup(run.close)
     if config.option.basetemp is None and leash.memory is not None:
         config.option.basetemp = str(leash.memory / "tmp")  # a file of SQLite is made in half the time there
