@@ -395,11 +395,11 @@ def test_functions_of_tables_with_long_names_are_told_apart(app: Dibs) -> None:
 def test_nobody_waits_in_a_circle(
     app: Dibs, application: Application, way: Change, before: Sequence[str] | None
 ) -> None:
-    """Four workers take and hand back, and an application changes a row now and then: nobody is told of a deadlock."""
+    """Four workers take and hand back, and an application changes a row now and then: nobody is a victim."""
     stickers = adopt(app)
     source = stickers.source(app.engine)
     fill(application, 40)
-    until, errors = time.monotonic() + 1.5, list[str]()
+    until, errors = time.monotonic() + 3, list[str]()
 
     def work(number: int) -> None:
         own = Dibs(app.url)
@@ -437,7 +437,7 @@ def test_nobody_waits_in_a_circle(
     while application.execute(f"select 1 from pg_stat_activity where {clients}"):  # who is gone has been counted
         time.sleep(0.01)
     [(deadlocks,)] = application.execute("select deadlocks from pg_stat_database where datname = current_database()")
-    assert deadlocks <= 1  # a job handed back between two instructions of a claim (schema.md); it was repeated
+    assert deadlocks == 0
 
 
 @on_postgres
