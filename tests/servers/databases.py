@@ -57,7 +57,10 @@ class Databases:
         try:
             yield self.url(name)
         finally:
-            self.drop_database(name)
+            self._leave(name)
+
+    def _leave(self, name: str) -> None:
+        self.drop_database(name)
 
     def template(self, name: str, prepare: Callable[[str], None]) -> str:
         """Return a database to make copies of: created once in a run, and prepared by a function of its URL."""
@@ -110,15 +113,10 @@ class Kept(Databases):
             self.drop_database(self._left.pop())
         return name
 
-    @contextlib.contextmanager
-    def fresh_database(self, *, template: str | None = None) -> Iterator[str]:
-        """Give the URL of a new database; afterwards nobody is connected to it any more, and it is dropped soon."""
-        name = self.create_database(template=template)
-        try:
-            yield self.url(name)
-        finally:
-            self.execute(f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{name}'")
-            self._left.append(name)
+    def _leave(self, name: str) -> None:
+        """Nobody is connected to it any more, and it is dropped soon."""
+        self.execute(f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{name}'")
+        self._left.append(name)
 
     def close(self) -> None:
         """Drop what is left, and end the connection."""
