@@ -769,8 +769,8 @@ ADOPTED = [
     rule(
         "new rows alone go to somebody who is not enlisted",
         "adopted/postgres_plain.py",
-        "from picked p where exists (select from alive)",
-        "from picked p",
+        "from picked p where exists (select from alive) and",
+        "from picked p where",
         ROWS,
         engine="postgres",
     ),
@@ -790,7 +790,14 @@ ADOPTED = [
         OWNERS,
     ),
     rule(
-        "a row that was handed back since we looked stops the turn",
+        "who takes a new row waits for its job, whose owner waits for the row",
+        "adopted/postgres.py",
+        'return f"(select true from {self.table} v where v.ctid = p.tid and {same})"',
+        'return "true"',
+        OWNERS,
+    ),
+    rule(
+        "a row that was asked for since we looked stops the turn",
         "engines/postgres/errors.py",
         "error.diag.constraint_name == LEASE",
         "False",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -387,10 +388,12 @@ def test_functions_of_tables_with_long_names_are_told_apart(app: Dibs) -> None:
 
 # Locks
 
+HURRIED = pytest.mark.parametrize("before", [None, ["0"]], ids=["whole", "hurried"])
+
 
 @on_postgres
 @pytest.mark.slow
-@pytest.mark.parametrize("before", [None, ["0"]], ids=["whole", "hurried"])
+@HURRIED
 @pytest.mark.parametrize("way", [Back(Way.RELEASE), Back(Way.RETRY, 0.0), Back(Way.SNOOZE, 0.0), SUCCESS], ids=str)
 def test_nobody_waits_in_a_circle(
     app: Dibs, application: Application, way: Change, before: Sequence[str] | None
@@ -440,29 +443,72 @@ def test_nobody_waits_in_a_circle(
     assert deadlocks == 0
 
 
+class Late(threading.Thread):
+    """A turn that settles sticker 1 and takes a new row. In the block it has looked, and waits before it takes."""
+
+    def __init__(self, application: Application, hand: Hand) -> None:
+        super().__init__()
+        self.application, self.hand, self.turn = application, hand, list[rows.Turn]()
+        (self.mine,) = hand.take(1)
+
+    def run(self) -> None:
+        self.turn.append(self.hand.turn(1, [(self.mine, SUCCESS)]))
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        with self.application.connection() as raw:
+            raw.execute("update stickers set note = 'x' where id = 1")
+            self.start()
+            while self.application.execute(waits) != [(1,)]:
+                pass
+            yield
+
+    def takes_nothing(self) -> bool:
+        self.join()
+        return self.turn[0].went_well and not self.turn[0].claimed
+
+
 @on_postgres
-@pytest.mark.parametrize("before", [None, ["0"]], ids=["whole", "hurried"])
+@HURRIED
 def test_a_row_that_was_taken_and_handed_back_since_we_looked_is_not_new(
     app: Dibs, application: Application, before: Sequence[str] | None
 ) -> None:
-    """It looks as it did, and has a job by now, which this turn cannot see. The turn comes to an end all the same."""
+    """It looks as it did, and has a job by now, which this turn cannot see. Nor does it wait for who has that
+    job: they may be waiting for the row."""
     stickers = adopt(app)
     fill(application, 2)
-    late, other = hand(app, stickers, 7, before=before), hand(app, stickers, 8)
-    (mine,) = late.take(1)
-    found = list[rows.Turn]()
-    turn = threading.Thread(target=lambda: found.append(late.turn(1, [(mine, SUCCESS)])))
-    with application.connection() as raw:
-        raw.execute("update stickers set note = 'x' where id = 1")  # so the turn waits before it takes a row
-        turn.start()
-        waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
-        while application.execute(waits) != [(1,)]:
-            pass
-        (job,) = other.take(1)
-        other.settle((job, Back(Way.RETRY, 3600.0)))
-    turn.join()
-    assert found[0].claimed == []
-    assert found[0].went_well
+    other, late = hand(app, stickers, 8), Late(application, hand(app, stickers, before=before))
+    with application.connection() as third:
+        with late.waiting():
+            (job,) = other.take(1)
+            other.settle((job, Back(Way.RETRY, 3600.0)))
+            third.execute("update dibs.jobs set version = version + 1 where id = %s", [job.id])
+        waits = (
+            "select pid from pg_stat_activity where %s = any (pg_blocking_pids(pid)) and datname = current_database()"
+        )
+        while late.is_alive():
+            assert application.execute(waits, [third.info.backend_pid]) == []
+    assert late.takes_nothing()
+    assert statuses(application) == {"completed": 1, "queued": 1}
+
+
+@on_postgres
+@HURRIED
+def test_a_row_that_was_asked_for_since_we_looked_is_not_new(
+    app: Dibs, application: Application, before: Sequence[str] | None
+) -> None:
+    """It is as it was, and has a job again, which this turn cannot see. The turn comes to an end all the same."""
+    stickers = adopt(app)
+    fill(application, 2)
+    other, late = hand(app, stickers, 8), Late(application, hand(app, stickers, before=before))
+    (job,) = other.take(1)
+    other.settle((job, Done(JobState.FAILED)))
+    application.execute("update stickers set status = 'queued' where id = 2")
+    with late.waiting():
+        app.retry(job.id)
+        application.execute("update dibs.jobs set run_at = run_at + interval '1 hour' where id = %s", [job.id])
+    assert late.takes_nothing()
     assert statuses(application) == {"completed": 1, "queued": 1}
 
 

@@ -34,6 +34,7 @@ LOG_LINES = 20
 SETTINGS: Mapping[str, str] = {
     "listen_addresses": "127.0.0.1",
     "max_connections": "200",
+    "deadlock_timeout": "20ms",  # well before a lane gives a lock up: what waits in a circle is counted
     "shared_buffers": "128MB",
     "dynamic_shared_memory_type": "mmap",  # files in its folder, which go with it even if it is killed
     "timezone": "Asia/Kathmandu",  # 5:45 ahead of UTC: whoever forgets a zone is wrong by an odd amount

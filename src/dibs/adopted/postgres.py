@@ -192,7 +192,7 @@ class PostgresTable:
         free, pick = self.free(watched=watched), self.pick if watched else self._pick_new
         names = [name for name, _, _ in self.order]
         places = [f"%(place_{n})s::text::{kind}" for n, (_, kind, _) in enumerate(self.order)]
-        keys = [f"k{n}" for n in range(len(self.key))] + ["job"] * watched
+        keys = [f"k{n}" for n in range(len(self.key))] + ["tid"] + ["job"] * watched
         if not self.adoption.priority:
             return pick(f"({', '.join(names)}) > ({', '.join(places)})\n      and {free}")
         rest = f"({', '.join(names[1:])}) > ({', '.join(places[1:])})"
@@ -210,9 +210,16 @@ class PostgresTable:
     def _pick_new(self, where: str, more: str = "") -> str:
         keys = ", ".join(f"t.{name} as k{n}" for n, name in enumerate(self.key))
         return (
-            f"select {keys}{more} from {self.table} t\n    where {where}\n"
+            f"select {keys}, t.ctid as tid{more} from {self.table} t\n    where {where}\n"
             f"    order by {self.order_by()} limit (select n from room) for update skip locked"
         )
+
+    def unchanged(self) -> str:
+        """Whether a picked row is as this statement saw it. If it has changed since, it may have been taken and given back, and
+        its job, which this statement does not see, be in the hands of somebody who waits for the row: to wait for the job
+        would close a circle."""
+        same = " and ".join(f"v.{name} = p.k{n}" for n, name in enumerate(self.key))
+        return f"(select true from {self.table} v where v.ctid = p.tid and {same})"
 
     def _turn(self, picks: str) -> str:
         keys = [f"p.k{n}" for n in range(len(self.key))]
@@ -263,7 +270,8 @@ leased as (
   select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('{self.own}token') << 20 | floor(random() * 1048576)::bigint,
     1, %(max_attempts)s::smallint, {self.name}, {self.name}, {picked_key},
     jsonb_build_object('table', {self.name}, 'key', jsonb_build_array({", ".join(texts)})), statement_timestamp()
-  from picked p where exists (select from alive) and (p.job is null or p.job = any (array(select id from watched)))
+  from picked p where exists (select from alive) and {self.unchanged()}
+    and (p.job is null or p.job = any (array(select id from watched)))
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
     claimed_at = excluded.claimed_at, run_at = excluded.run_at

@@ -95,7 +95,7 @@ alive as materialized (
 new as materialized (
   select {", ".join(keys)}, {table.key_text([f"p.{name}" for name in keys])} as key, nextval('{table.own}job_id') as job,
     nextval('{table.own}token') << 20 | floor(random() * 1048576)::bigint as token
-  from picked p where exists (select from alive)),
+  from picked p where exists (select from alive) and {table.unchanged()}),
 leased as (
   insert into {table.own}jobs (id, held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
   select n.job, true, %(worker)s::bigint << 20 | %(claim)s::int, 1, n.token, 1, %(max_attempts)s::smallint, {table.name}, {table.name}, n.key,

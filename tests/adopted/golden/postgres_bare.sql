@@ -33,7 +33,7 @@ room as materialized (
     and not exists (select from "dibs".queues q where q.name = 'things' and q.paused)
     then greatest(%(room)s::int - (select count(*) from turn where token is not null), 0) else 0 end as n),
 picked as materialized (
-    select t."id" as k0, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
+    select t."id" as k0, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
     where "status" = 'queued' and true
       and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
       and t."id"::text <> all (%(avoid)s::text[])
@@ -47,7 +47,8 @@ leased as (
   select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint,
     1, %(max_attempts)s::smallint, 'things', 'things', p.k0::text,
     jsonb_build_object('table', 'things', 'key', jsonb_build_array(p.k0::text)), statement_timestamp()
-  from picked p where exists (select from alive) and (p.job is null or p.job = any (array(select id from watched)))
+  from picked p where exists (select from alive) and (select true from "public"."things" v where v.ctid = p.tid and v."id" = p.k0)
+    and (p.job is null or p.job = any (array(select id from watched)))
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
     claimed_at = excluded.claimed_at, run_at = excluded.run_at
@@ -104,7 +105,7 @@ room as materialized (
     and not exists (select from "dibs".queues q where q.name = 'things' and q.paused)
     then greatest(%(room)s::int - (select count(*) from turn where token is not null), 0) else 0 end as n),
 picked as materialized (
-    select t."id" as k0, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
+    select t."id" as k0, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
     where ("id") > (%(place_0)s::text::bigint)
       and "status" = 'queued' and true
       and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
@@ -119,7 +120,8 @@ leased as (
   select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint,
     1, %(max_attempts)s::smallint, 'things', 'things', p.k0::text,
     jsonb_build_object('table', 'things', 'key', jsonb_build_array(p.k0::text)), statement_timestamp()
-  from picked p where exists (select from alive) and (p.job is null or p.job = any (array(select id from watched)))
+  from picked p where exists (select from alive) and (select true from "public"."things" v where v.ctid = p.tid and v."id" = p.k0)
+    and (p.job is null or p.job = any (array(select id from watched)))
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
     claimed_at = excluded.claimed_at, run_at = excluded.run_at
@@ -149,7 +151,7 @@ select * from "dibs".turn_1(
 -- first
 with room as materialized (select 1 as n)
 select p.k0::text from (
-    select t."id" as k0, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
+    select t."id" as k0, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
     where "status" = 'queued' and true
       and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
       and t."id"::text <> all (%(avoid)s::text[])
@@ -265,7 +267,7 @@ room as materialized (
   select case when (select count(*) from written) >= 0
     and not exists (select from "dibs".queues q where q.name = 'things' and q.paused) then %(room)s::int else 0 end as n),
 picked as materialized (
-    select t."id" as k0 from "public"."things" t
+    select t."id" as k0, t.ctid as tid from "public"."things" t
     where ("id") > (%(place_0)s::text::bigint)
       and "status" = 'queued' and true
       and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text limit 1) is null
@@ -275,7 +277,7 @@ alive as materialized (
 new as materialized (
   select k0, p.k0::text as key, nextval('"dibs".job_id') as job,
     nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint as token
-  from picked p where exists (select from alive)),
+  from picked p where exists (select from alive) and (select true from "public"."things" v where v.ctid = p.tid and v."id" = p.k0)),
 leased as (
   insert into "dibs".jobs (id, held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
   select n.job, true, %(worker)s::bigint << 20 | %(claim)s::int, 1, n.token, 1, %(max_attempts)s::smallint, 'things', 'things', n.key,
@@ -306,7 +308,7 @@ set local enable_bitmapscan = off;
 set local enable_hashjoin = off;
 set local enable_mergejoin = off;
 explain with room as materialized (select 5 as n)
-select t."id" as k0, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
+select t."id" as k0, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
     where "status" = 'queued' and true
       and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
     order by "id" limit (select n from room) for update skip locked;

@@ -34,7 +34,7 @@ room as materialized (
     and not exists (select from "dibs".queues q where q.name = 'Shop.OrderItem' and q.paused)
     then greatest(%(room)s::int - (select count(*) from turn where token is not null), 0) else 0 end as n),
 picked as materialized (
-    select t."order" as k0, t."line%%" as k1, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
+    select t."order" as k0, t."line%%" as k1, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
     where "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
@@ -49,7 +49,8 @@ leased as (
   select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint,
     1, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(p.k0::text, (p.k1::text collate "C"))::text,
     jsonb_build_object('table', 'Shop.OrderItem', 'key', jsonb_build_array(p.k0::text, (p.k1::text collate "C"))), statement_timestamp()
-  from picked p where exists (select from alive) and (p.job is null or p.job = any (array(select id from watched)))
+  from picked p where exists (select from alive) and (select true from "Shop"."OrderItem" v where v.ctid = p.tid and v."order" = p.k0 and v."line%%" = p.k1)
+    and (p.job is null or p.job = any (array(select id from watched)))
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
     claimed_at = excluded.claimed_at, run_at = excluded.run_at
@@ -107,14 +108,14 @@ room as materialized (
     and not exists (select from "dibs".queues q where q.name = 'Shop.OrderItem' and q.paused)
     then greatest(%(room)s::int - (select count(*) from turn where token is not null), 0) else 0 end as n),
 picked as materialized (
-    select k0, k1, job from (select k0, k1, job from (select t."order" as k0, t."line%%" as k1, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
+    select k0, k1, tid, job from (select k0, k1, tid, job from (select t."order" as k0, t."line%%" as k1, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
     where "weight" = %(place_0)s::text::bigint and ("made", "order", "line%%") > (%(place_1)s::text::timestamp with time zone, %(place_2)s::text::bigint, %(place_3)s::text::text)
       and "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
       and json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text <> all (%(avoid)s::text[])
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) same
-    union all select k0, k1, job from (select t."order" as k0, t."line%%" as k1, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
+    union all select k0, k1, tid, job from (select t."order" as k0, t."line%%" as k1, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
     where "weight" < %(place_0)s::text::bigint
       and "State" = 'queued' and (deleted is null
 )
@@ -130,7 +131,8 @@ leased as (
   select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint,
     1, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(p.k0::text, (p.k1::text collate "C"))::text,
     jsonb_build_object('table', 'Shop.OrderItem', 'key', jsonb_build_array(p.k0::text, (p.k1::text collate "C"))), statement_timestamp()
-  from picked p where exists (select from alive) and (p.job is null or p.job = any (array(select id from watched)))
+  from picked p where exists (select from alive) and (select true from "Shop"."OrderItem" v where v.ctid = p.tid and v."order" = p.k0 and v."line%%" = p.k1)
+    and (p.job is null or p.job = any (array(select id from watched)))
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
     claimed_at = excluded.claimed_at, run_at = excluded.run_at
@@ -160,7 +162,7 @@ select * from "dibs".turn_1(
 -- first
 with room as materialized (select 1 as n)
 select json_build_array(p.k0::text, (p.k1::text collate "C"))::text from (
-    select t."order" as k0, t."line%%" as k1, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
+    select t."order" as k0, t."line%%" as k1, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
     where "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
@@ -280,13 +282,13 @@ room as materialized (
   select case when (select count(*) from written) >= 0
     and not exists (select from "dibs".queues q where q.name = 'Shop.OrderItem' and q.paused) then %(room)s::int else 0 end as n),
 picked as materialized (
-    select k0, k1 from (select k0, k1 from (select t."order" as k0, t."line%%" as k1 from "Shop"."OrderItem" t
+    select k0, k1, tid from (select k0, k1, tid from (select t."order" as k0, t."line%%" as k1, t.ctid as tid from "Shop"."OrderItem" t
     where "weight" = %(place_0)s::text::bigint and ("made", "order", "line%%") > (%(place_1)s::text::timestamp with time zone, %(place_2)s::text::bigint, %(place_3)s::text::text)
       and "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text limit 1) is null
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) same
-    union all select k0, k1 from (select t."order" as k0, t."line%%" as k1 from "Shop"."OrderItem" t
+    union all select k0, k1, tid from (select t."order" as k0, t."line%%" as k1, t.ctid as tid from "Shop"."OrderItem" t
     where "weight" < %(place_0)s::text::bigint
       and "State" = 'queued' and (deleted is null
 )
@@ -297,7 +299,7 @@ alive as materialized (
 new as materialized (
   select k0, k1, json_build_array(p.k0::text, (p.k1::text collate "C"))::text as key, nextval('"dibs".job_id') as job,
     nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint as token
-  from picked p where exists (select from alive)),
+  from picked p where exists (select from alive) and (select true from "Shop"."OrderItem" v where v.ctid = p.tid and v."order" = p.k0 and v."line%%" = p.k1)),
 leased as (
   insert into "dibs".jobs (id, held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
   select n.job, true, %(worker)s::bigint << 20 | %(claim)s::int, 1, n.token, 1, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', n.key,
@@ -328,7 +330,7 @@ set local enable_bitmapscan = off;
 set local enable_hashjoin = off;
 set local enable_mergejoin = off;
 explain with room as materialized (select 5 as n)
-select t."order" as k0, t."line%%" as k1, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
+select t."order" as k0, t."line%%" as k1, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
     where "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null

@@ -10,7 +10,7 @@ from dibs import errors
 # Refused, nothing written, may work in a moment: serialization, deadlock, starting up, shutting down before the
 # statement began, a standby, too many connections.
 FOR_NOW = {"40001", "40P01", "57P03", "25006", "53300", "57014"}
-LEASE = "row_lease"  # of a row that somebody has taken and given back since we saw it: seen anew, it is not taken
+LEASE = "row_lease"  # of a row that was given a job since we saw it: seen anew, it is not taken
 NO_ANSWER = {"57P01", "57P02", "57P05"}  # the server ended the session: whether it had committed is unknown
 MISSING_SCHEMA = {"3F000", "42P01", "42883"}
 DENIED = {"28000", "28P01", "42501"}
