@@ -2,8 +2,8 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
-# How many test processes, which wait for a third of their time; and anything else for pytest, as in: make test ARGS='-k claims'
-JOBS   ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() * 3 // 2)')
+# How many test processes, which wait for half of their time; and anything else for pytest, as in: make test ARGS='-k claims'
+JOBS   ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() * 2)')
 ARGS   ?=
 
 BIN   := $(VENV)/bin

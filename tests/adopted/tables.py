@@ -28,6 +28,13 @@ class Application:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._kept: psycopg.Connection | None = (
+            None  # to a server: a new one for each statement would take longer than it
+        )
+
+    def __del__(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
@@ -43,10 +50,14 @@ class Application:
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """One statement, with %s for values on both engines."""
-        lite = isinstance(self.engine, SqliteEngine)
-        with self.connection() as raw:
-            cursor = raw.execute(sql.replace("%s", "?") if lite else sql, values) if values else raw.execute(sql)
-            return cursor.fetchall() if cursor.description else []
+        if isinstance(self.engine, SqliteEngine):
+            with self.connection() as raw:
+                return raw.execute(sql.replace("%s", "?") if values else sql, values).fetchall()  # type: ignore[no-any-return]
+        assert isinstance(self.engine, PostgresEngine)
+        if self._kept is None or self._kept.closed:
+            self._kept = psycopg.connect(self.engine.server.url, autocommit=True, prepare_threshold=None)
+        cursor = self._kept.execute(sql.encode(), values or None)
+        return cursor.fetchall() if cursor.description else []
 
     def wait(self, seconds: float) -> None:
         """What the jobs of its rows wait for comes sooner by so much."""

@@ -109,7 +109,8 @@ def test_a_late_owner_cannot_write(adopted: Adopted) -> None:
 
 
 def until_taken(adopted: Adopted, worker, job_id):
-    """Recovered jobs are due within a second."""
+    """Recovered jobs are due within a second, which is over now."""
+    adopted.application.wait(1)
     while True:
         for job in worker.take():
             if job.id == job_id:
@@ -297,6 +298,7 @@ def test_a_row_that_was_taken_over_is_ours_like_any_other(adopted: Adopted) -> N
     worker.settle((hooked, Back(Way.FINISH, 0.0, FAILED.failure)))
     adopted.engine.run(jobs.cancel([cancelled.id]))
     adopted.engine.run(workers.recover(known=[worker.worker]))
+    adopted.application.wait(1)
     again = []
     while len(again) < 3:
         again += heir.take()
