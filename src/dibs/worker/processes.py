@@ -24,7 +24,7 @@ from dibs.worker.frames import Frames, framed
 from dibs.worker.supervisor import died
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-SOON, LATER = 0.002, 0.05  # seconds that a job waits for a process before another is begun: up to a core each, and then
+SOON, LATER = 0.002, 0.05  # seconds that a job waits for a process before another is begun: up to CORES + 1, and after
 STARTING = 60.0  # seconds for a process to begin and import a task
 CHILD = (sys.executable, "-m", "dibs.worker.child")
 
@@ -169,7 +169,7 @@ class Processes:
         return slot
 
     def _wait(self, wanted: asyncio.Future[Slot | None]) -> None:
-        patience = SOON if self.count < CORES else LATER
+        patience = SOON if self.count <= CORES else LATER  # who has answered waits for its next job
         asyncio.get_running_loop().call_later(patience, self._not_soon, wanted)
 
     def _not_soon(self, wanted: asyncio.Future[Slot | None]) -> None:
