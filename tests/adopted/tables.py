@@ -28,9 +28,7 @@ class Application:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._kept: psycopg.Connection | None = (
-            None  # to a server: a new one for each statement would take longer than it
-        )
+        self._kept: psycopg.Connection | None = None  # a new one for each statement takes longer than most of them
 
     def __del__(self) -> None:
         if self._kept is not None:

@@ -36,7 +36,7 @@ def till(crew: Crew, folder: Path, *, honours_keys: bool, kills: int) -> int:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "count, kills", [(200, 4), pytest.param(5000, KILLS, marks=pytest.mark.long)], ids=["few", "many"]
+    "count, kills", [(400, 6), pytest.param(5000, KILLS, marks=pytest.mark.long)], ids=["few", "many"]
 )
 @pytest.mark.parametrize("honours_keys", [True, False], ids=["idempotent", "not idempotent"])
 @pytest.mark.parametrize("url", [SQLITE, POSTGRES], indirect=True)
