@@ -17,7 +17,7 @@ from dibs.engines.postgres.engine import PostgresEngine
 from dibs.job import LEVELS, JobState
 from dibs.ladder import START
 from dibs.lifecycle import Back, Change, Done, Way
-from dibs.operations import claims
+from dibs.operations import claims, workers
 from dibs.operations.claims import Settle, Want
 from dibs.operations.operation import Operation
 from tests.actors import Actors, Worker
@@ -57,14 +57,28 @@ def snapshot(engine: PostgresEngine) -> Iterator[None]:
         yield
 
 
-def pages_read(raw: Any, engine: Engine, operation: Operation[Any]) -> int:
-    """Carry an operation of one statement, and count the pages that it touched, in whatever functions."""
+def plan_of(raw: Any, engine: Engine, operation: Operation[Any]) -> dict[str, Any]:
+    """Carry an operation of one statement; how it was carried out."""
     statement = next(iter(operation))
     (step,) = [step for step in engine.dialect.steps[statement.name] if not step.when or statement.values[step.when]]
     values = engine.dialect.encode(statement.values, step.uses)
     cursor = raw.execute(f"explain (analyze, buffers, format json) {step.sql}", values, prepare=False)
-    plan = json.loads(cursor.fetchall()[0][0])[0]["Plan"]
+    plan: dict[str, Any] = json.loads(cursor.fetchall()[0][0])[0]["Plan"]
+    return plan
+
+
+def pages_read(raw: Any, engine: Engine, operation: Operation[Any]) -> int:
+    """Carry an operation, and count the pages that it touched, in whatever functions."""
+    plan = plan_of(raw, engine, operation)
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def scans(plan: dict[str, Any], table: str) -> Iterator[str | None]:
+    """The indexes by which a plan reads a table; None where it reads it whole."""
+    if plan.get("Relation Name") == table:
+        yield plan.get("Index Name")
+    for part in plan.get("Plans", ()):
+        yield from scans(part, table)
 
 
 def want(worker: Worker, at: datetime) -> Want:
@@ -128,6 +142,19 @@ def test_a_turn_on_a_full_queue_does_not_read_it_all(kind: str, places: Places) 
             settles = [Settle(job.lease, SUCCESS) for job in worker.claim(BATCH)]
             read.append(pages_read(raw, engine, claims.turn(want(worker, START.at), settles)))
     assert min(read) < PAGES
+
+
+@pytest.mark.slow
+@on_servers
+def test_a_beat_finds_each_lease_by_its_id(kind: str, places: Places) -> None:
+    """However many are held now, and however few were when the table was analyzed: else each is compared with each."""
+    engine, actors, worker = scene(kind, places)
+    actors.add_many(JOBS)
+    actors.sql("analyze dibs.jobs")
+    held = [job.lease for job in worker.claim(JOBS // 4)]
+    with engine.connect() as raw:
+        plan = plan_of(raw, engine, workers.beat([worker.id], held, steady=True))
+    assert {*scans(plan, "jobs")} == {"jobs_pkey"}
 
 
 @pytest.mark.slow

@@ -28,8 +28,9 @@ union all
 select 'silent', null, count(*) from dibs.workers w
 where abs(extract(epoch from clock_timestamp() - w.beat_at)) > w.lease and w.id <> all (:workers::bigint[])
 union all
+-- A subquery with one answer, so that each is found by its id: `not exists` would be a join, in which each is compared with each.
 select 'lost', h.id, h.token from unnest(:held_id::bigint[], :held_token::bigint[]) h(id, token)
-where not exists (select from dibs.jobs j where j.id = any (array[h.id]) and j.token = h.token and j.held);
+where (select j.token from dibs.jobs j where j.id = any (array[h.id]) and j.held) is distinct from h.token;
 
 -- name: poll
 -- A worker over HTTP asks for jobs, which is a beat of its; it leaves the looks for late rows to others.
