@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,8 +13,11 @@ from dibs import Dibs, JobState, current_job
 from dibs.errors import ConfigError, InvalidOption, NotMigrated, Unreachable
 from dibs.job import Claimed, JobId, WorkerId
 from dibs.operations import queues, workers
+from dibs.operations.claims import Settle, Turn
 from dibs.worker import wakeups
-from dibs.worker.lane import Lane
+from dibs.worker.buffer import Wish
+from dibs.worker.feed import Feed
+from dibs.worker.lane import Ask, Lane
 from dibs.worker.worker import Worker
 from tests.actors import Actors
 from tests.apps import on_postgres
@@ -54,6 +57,42 @@ async def sql(app: Dibs, text: str) -> Any:
 
 
 # Working
+
+
+async def test_the_next_suspect_is_not_claimed_before_the_last_one_is_settled(
+    app: Dibs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it could kill the worker while the outcome of the last one is on its way, which would be charged for it."""
+    begun, go, asked = [], asyncio.Event(), list[int]()
+    turn, wish = Lane.turn, Worker._wish
+
+    @app.task(name="suspect")
+    async def suspect(n: int) -> None:
+        begun.append(n)
+
+    async def slow_turn(lane: Lane, ask: Ask | None, settles: Sequence[Settle] = ()) -> Turn:
+        if settles and len(begun) == 1:
+            await go.wait()
+        elif ask and begun and not go.is_set():
+            asked.append(ask.suspects)
+        return await turn(lane, ask, settles)
+
+    def settles_alone(worker: Worker, feed: Feed, *, settling: bool) -> Wish | None:
+        return None if settling and not go.is_set() else wish(worker, feed, settling=settling)
+
+    monkeypatch.setattr(Lane, "turn", slow_turn)
+    monkeypatch.setattr(Worker, "_wish", settles_alone)
+    actors = Actors(app.engine)
+    dead = await asyncio.to_thread(actors.worker)
+    await app.aenqueue_many([suspect.call(n=n) for n in range(2)])
+    await asyncio.to_thread(dead.claim, 2)
+    await asyncio.to_thread(actors.recover, dead)
+    await asyncio.to_thread(actors.make_due)
+    async with at_work(app, concurrency=1):
+        await until(lambda: bool(asked))
+        go.set()
+        assert set(asked) == {0}
+        await until(lambda: len(begun) == 2)
 
 
 async def test_it_runs_what_waits_and_what_comes(app: Dibs) -> None:

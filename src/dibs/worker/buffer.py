@@ -85,6 +85,11 @@ class Buffer:
         self.suspects += suspects
         return Wish(limit, at_once=True, suspects=suspects)
 
+    def spare_suspects(self, wish: Wish) -> Wish:
+        """The same wish, for others than suspects."""
+        self.suspects -= wish.suspects
+        return wish._replace(suspects=0)
+
     def came(self, wish: Wish, jobs: Sequence[Claimed], now: float) -> list[Claimed]:
         """What a wish brought; those that begin now. Others wait."""
         if wish.at_once:

@@ -220,7 +220,7 @@ class Drain:
     async def _turn(self, lane: Lane, feed: Feed, room: int) -> Turn:
         ask = None
         if room:
-            suspects = 0 if any(each.job.suspect for each in self.running.values()) else 1
+            suspects = 0 if self._has_suspect(feed) else 1
             limit = min(room, feed.source.batch) if feed.source else room
             ask = Ask(await self._queues(), limit, suspects, unknown=tuple(self.unknown))
         settles = feed.settles
@@ -233,6 +233,11 @@ class Drain:
             self._start(job, feed)
             self.misses = 0
         return turn
+
+    def _has_suspect(self, feed: Feed) -> bool:
+        """One that runs, or whose outcome is to go by another lane: the next one is not to begin before."""
+        elsewhere = [job for each in (self.feed, *self.feeds.values()) if each is not feed for job, _ in each.settles]
+        return any(job.suspect for job in (*[each.job for each in self.running.values()], *elsewhere))
 
     def _start(self, job: Claimed, feed: Feed) -> None:
         task = self.tasks.get(job.type)

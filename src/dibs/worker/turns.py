@@ -61,6 +61,7 @@ class Turns:
         self.names: list[str] = list(queues or dict.fromkeys(task.options.queue for task in tasks.values()))
         self.running: dict[Lease, Running] = {}  # by lease: a job that was retried may run beside its cancelled self
         self.feed, self.feeds = Feed(), dict[str, Feed]()  # the queues; adopted tables by their names
+        self.unsettled: set[Lease] = set()  # of suspects that have ended, until the database has said so
         self.unknown: set[str] = set()
         self.buffer = Buffer(settings.concurrency, settings.prefetch)
         self.log = JobLog()
@@ -81,7 +82,7 @@ class Turns:
             if self.in_flight and self.buffer.waiting and len(feed.settles) < FLUSH:
                 await asyncio.sleep(FLUSH_AFTER)  # the other lane is under way and there is enough to do: let more end
             settles, feed.settles = feed.settles, []
-            wish = self._wish(feed, settling=bool(settles))
+            wish = self._with_care(self._wish(feed, settling=bool(settles)), settles)
             if settles or wish:
                 await self._turn(lane, feed, wish, settles)
             elif feed.later or not self.over:  # it may have become so while we paused
@@ -96,6 +97,13 @@ class Turns:
         if feed.source is not None:
             return self.buffer.wish_some(feed.source.batch, time.monotonic())
         return self.buffer.wish(time.monotonic()) if self.names else None
+
+    def _with_care(self, wish: Wish | None, settles: Sequence[tuple[Claimed, Settle]]) -> Wish | None:
+        """The next suspect is claimed with what the last one came to, or after it. If it began before, and killed us,
+        the last one would be charged for that too."""
+        if wish and wish.suspects and self.unsettled and self.unsettled - {settle.lease for _, settle in settles}:
+            return self.buffer.spare_suspects(wish)
+        return wish
 
     @property
     def in_trouble(self) -> bool:
@@ -123,17 +131,21 @@ class Turns:
         self.log.flush()
 
     def _settled(self, feed: Feed, settles: list[tuple[Claimed, Settle]], turn: Turn) -> None:
+        others = settles
         if turn.went_well:  # most, and most are plain successes
             for queue, number in Counter([job.queue for job, settle in settles if settle.change is SUCCESS]).items():
                 self._came_to(queue, SUCCESS, number)
-            settles = [each for each in settles if each[1].change is not SUCCESS]
-        for job, settle in settles:
+            others = [each for each in settles if each[1].change is not SUCCESS]
+        for job, settle in others:
             if job.id in turn.later:
                 feed.later.append((job, settle))
             else:
                 self._count(job, settle.change, turn)
         if turn.later:
             self.loop.call_later(LATER, self._say_again, feed)
+        if self.unsettled:
+            self.unsettled -= {settle.lease for job, settle in settles if job.id not in turn.later}
+            self._mind_suspects()
 
     def _order(self) -> Sequence[str]:
         if not isinstance(self.wanted, Mapping):
@@ -182,7 +194,10 @@ class Turns:
         """What became of it, with the next turn."""
         task = self.tasks.get(job.type)
         keep, key = (task.keep, task.row_key(job)) if task else (RETENTION_DAYS, None)
-        self._feed(job).settles.append((job, Settle(lease or job.lease, change, keep, job.attempts, key)))
+        settle = Settle(lease or job.lease, change, keep, job.attempts, key)
+        self._feed(job).settles.append((job, settle))
+        if job.suspect:
+            self.unsettled.add(settle.lease)
 
     def _say_again(self, feed: Feed) -> None:
         feed.settles[:0] = feed.later
@@ -235,10 +250,12 @@ class Turns:
 
     def _mind_suspects(self) -> None:
         """When none runs or is asked for any more, the next one may be: whoever could not ask for it does so now."""
-        missed = () if self.buffer.suspects else [each for each in (self.feed, *self.feeds.values()) if each.missed]
-        for feed in missed:
-            feed.dry = feed.missed = False
-            self.signal.set()
+        if self.buffer.suspects or self.unsettled:
+            return
+        for feed in (self.feed, *self.feeds.values()):
+            if feed.missed:
+                feed.dry = feed.missed = False
+                self.signal.set()
 
     def _count(self, job: Claimed, change: Change, turn: Turn) -> None:
         became = turn.became(job.id, change)
