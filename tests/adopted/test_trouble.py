@@ -18,7 +18,7 @@ from dibs.lifecycle import Back, Way
 from dibs.operations import adopted as rows
 from dibs.operations import jobs, workers
 from dibs.operations.jobs import Filter
-from dibs.worker.rows import RowLane
+from dibs.worker.rows import RowLane, RowWatch
 from dibs.worker.worker import Worker
 from tests.adopted.schemas import WORDS
 from tests.adopted.tables import Application
@@ -287,6 +287,22 @@ async def test_rows_of_the_dead_follow_each_other(url: str) -> None:
     async with app.running():
         await until(lambda: statuses(application) == {"completed": 8})
     assert sorted(ran) == [1, 2, 3, 4, 5, 6, 7, 8]
+    await app.aclose()
+
+
+async def test_rows_that_were_mended_are_claimed_once_more(url: str) -> None:
+    """Who mends them has their jobs locked for a moment, in which a claim passes over them."""
+    app = Dibs(url)
+    application = Application(app.engine)
+    application.execute(TABLE)
+    stickers, woken = adopt(app), list[bool]()
+    fill(application, 1)
+    hand(app, stickers).take(1)
+    app.engine.run(workers.recover(known=[7]))  # type: ignore[list-item]  # a number
+    watch = RowWatch(app.engine, stickers.source(app.engine), lambda: False, lambda: woken.append(True))
+    for now in (1_000.0, 2_000.0):
+        await watch.run_once(now)
+    assert woken == [True]
     await app.aclose()
 
 

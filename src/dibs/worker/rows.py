@@ -276,14 +276,15 @@ class RowWatch:
         """One look."""
         if now - self.minded >= max(OFTEN, min(SELDOM, self.source.stuck_after / 5)):
             self.minded = now
-            await mind(self.engine.arun_once, self.source)
+            if await mind(self.engine.arun_once, self.source):
+                self.woken()  # it had their jobs locked: whoever was to claim them may have passed over them
         if self.is_idle() and await self.engine.arun_once(adopted.waiting(self.source)):
             self.woken()
 
 
-async def mind(run: Callable[[Operation[int]], Awaitable[int]], source: Source) -> None:
-    """Rows of dead workers wait again, and say so; rows without a lease are watched."""
-    await run(adopted.mend(source))
+async def mind(run: Callable[[Operation[int]], Awaitable[int]], source: Source) -> int:
+    """Rows of dead workers wait again, and say so; rows without a lease are watched. How many wait again."""
+    mended = await run(adopted.mend(source))
     noticed = await run(adopted.notice(source))
     if noticed:
         log.info(
@@ -292,3 +293,4 @@ async def mind(run: Callable[[Operation[int]], Awaitable[int]], source: Source) 
             source.name,
             source.stuck_after,
         )
+    return mended
