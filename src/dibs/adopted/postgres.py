@@ -92,9 +92,9 @@ class PostgresTable:
         """The key as a list of texts, as JSON, of what names the row."""
         return text if len(self.key) > 1 else f"'[' || to_json({text})::text || ']'"
 
-    def place_json(self, alias: str) -> str:
+    def place_json(self, parts: list[str]) -> str:
         """Where a row is in the order of the table."""
-        return f"json_build_array({', '.join(f'{alias}.{name}::text' for name, _, _ in self.order)})"
+        return f"json_build_array({', '.join(f'{part}::text' for part in parts)})"
 
     def from_payload(self, payload: str) -> list[str]:
         """The parts of the key, out of a job's payload."""
@@ -281,7 +281,7 @@ taken as (
   update {self.table} t set {self.marks("1")}
   from leased l where {self.same_row("t", self.from_payload("l.key"))} and {self.says("t", JobState.PENDING)}
   returning l.*, json_build_object('row', row_to_json(t), 'key', {self.key_json("t")}, 'done', {self.has_output("t")},
-    'place', {self.place_json("t")})::text as payload)
+    'place', {self.place_json([f"t.{name}" for name, _, _ in self.order])})::text as payload)
 select id, token, type, queue, (select json_agg(job)::text from written), attempts, max_attempts, rank, run_at, crashes, finishing
 from turn where token is null
 union all

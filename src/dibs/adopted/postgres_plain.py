@@ -79,12 +79,15 @@ where (select count(*) from told) >= 0"""
 
 
 def _claims(table: PostgresTable) -> str:
-    """A row that has a job by now, which this statement cannot see, makes it fail, to be repeated. (That is hardly ever, and
-    `on conflict` would be a sixth of the work on every row.)"""
-    keys = [f"k{n}" for n in range(len(table.key))]
-    key = table.key_of_text("n.key")
+    """A row is taken as it was seen: found again by where it lies, in which nobody else can have written since. One that has
+    a job by now, which this statement cannot see, makes it fail, to be repeated. (That is hardly ever, and `on conflict` would
+    be a sixth of the work on every row.) What a trigger keeps from being marked is left to the long statement."""
+    keys = [f"t.{name}" for name in table.key]
+    same = " and ".join(f"{name} = p.k{n}" for n, name in enumerate(keys))
+    key = table.key_of_text(table.row_key("t"))
     start = literal(f'{{"table": {encode(table.adoption.name).decode()}, "key": ')
     done = "" if table.adoption.output is None else f" || ',\"done\":' || ({table.has_output('t')})::text"
+    order = ", ".join(f"t.{name} as o{n}" for n, (name, _, _) in enumerate(table.order))
     return f"""room as materialized (
   select case when (select count(*) from written) >= 0
     and not exists (select from {table.own}queues q where q.name = {table.name} and q.paused) then %(room)s::int else 0 end as n),
@@ -92,30 +95,23 @@ picked as materialized (
     {table.waiting_after(watched=False)}),
 alive as materialized (
   select id from {table.own}workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
-new as materialized (
-  select {", ".join(keys)}, {table.key_text([f"p.{name}" for name in keys])} as key, nextval('{table.own}job_id') as job,
-    nextval('{table.own}token') << 20 | floor(random() * 1048576)::bigint as token
-  from picked p where exists (select from alive) and {table.unchanged()}),
-leased as (
-  insert into {table.own}jobs (id, held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
-  select n.job, true, %(worker)s::bigint << 20 | %(claim)s::int, 1, n.token, 1, %(max_attempts)s::smallint, {table.name}, {table.name}, n.key,
-    ({start} || {key} || '}}')::jsonb, statement_timestamp()
-  from new n returning id),
 taken as (
   update {table.table} t set {table.marks("1")}
-  from new n where (select count(*) from leased) > 0
-    and {table.same_row("t", [f"n.{name}" for name in keys])} and {table.says("t", JobState.PENDING)}
-  returning n.job, n.token, '{{"row":' || row_to_json(t)::text || ',"key":' || {key}{done}
-    || case when n.job = (select max(job) from new) then ',"place":' || {table.place_json("t")}::text else '' end || '}}' as payload)"""
+  from picked p where exists (select from alive) and t.ctid = p.tid and {same} and {table.says("t", JobState.PENDING)}
+  returning nextval('{table.own}job_id') as job, nextval('{table.own}token') << 20 | floor(random() * 1048576)::bigint as token,
+    {table.row_key("t")} as key, {order},
+    '{{"row":' || row_to_json(t)::text || ',"key":' || {key}{done} || '}}' as payload),
+leased as (
+  insert into {table.own}jobs (id, held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
+  select job, true, %(worker)s::bigint << 20 | %(claim)s::int, 1, token, 1, %(max_attempts)s::smallint, {table.name}, {table.name}, key,
+    ({start} || {table.key_of_text("key")} || '}}')::jsonb, statement_timestamp()
+  from taken)"""
 
 
 def _taken(table: PostgresTable) -> str:
-    """And those that are leased and could not be marked: a trigger of that table has prevented it."""
-    same = (
-        f"1::smallint, %(max_attempts)s::smallint, {PLAIN}::smallint, statement_timestamp(), 0::smallint, 0::smallint"
-    )
-    key = table.key_of_text("n.key")
-    return f"""select job, token, {table.name}, {table.name}, payload, {same} from taken
-union all
-select n.job, n.token, {table.name}, {table.name}, '{{"key":' || {key} || '}}', {same} from new n
-where (select count(*) from taken) < (select count(*) from new) and n.job not in (select job from taken)"""
+    """The last one says where it is in the order of the table."""
+    place = table.place_json([f"o{n}" for n in range(len(table.order))])
+    last = f"left(payload, -1) || ',\"place\":' || {place}::text || '}}'"
+    return f"""select job, token, {table.name}, {table.name},
+  case when job = (select max(job) from taken) then {last} else payload end,
+  1::smallint, %(max_attempts)s::smallint, {PLAIN}::smallint, statement_timestamp(), 0::smallint, 0::smallint from taken"""

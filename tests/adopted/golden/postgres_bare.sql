@@ -274,21 +274,17 @@ picked as materialized (
     order by "id" limit (select n from room) for update skip locked),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
-new as materialized (
-  select k0, p.k0::text as key, nextval('"dibs".job_id') as job,
-    nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint as token
-  from picked p where exists (select from alive) and (select true from "public"."things" v where v.ctid = p.tid and v."id" = p.k0)),
-leased as (
-  insert into "dibs".jobs (id, held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
-  select n.job, true, %(worker)s::bigint << 20 | %(claim)s::int, 1, n.token, 1, %(max_attempts)s::smallint, 'things', 'things', n.key,
-    ('{"table": "things", "key": ' || '[' || to_json(n.key)::text || ']' || '}')::jsonb, statement_timestamp()
-  from new n returning id),
 taken as (
   update "public"."things" t set "status" = 'started'
-  from new n where (select count(*) from leased) > 0
-    and t."id" = any (array[(n.k0)::bigint]) and case when t."status" = 'queued' then true else false end
-  returning n.job, n.token, '{"row":' || row_to_json(t)::text || ',"key":' || '[' || to_json(n.key)::text || ']'
-    || case when n.job = (select max(job) from new) then ',"place":' || json_build_array(t."id"::text)::text else '' end || '}' as payload)
+  from picked p where exists (select from alive) and t.ctid = p.tid and t."id" = p.k0 and case when t."status" = 'queued' then true else false end
+  returning nextval('"dibs".job_id') as job, nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint as token,
+    t."id"::text as key, t."id" as o0,
+    '{"row":' || row_to_json(t)::text || ',"key":' || '[' || to_json(t."id"::text)::text || ']' || '}' as payload),
+leased as (
+  insert into "dibs".jobs (id, held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
+  select job, true, %(worker)s::bigint << 20 | %(claim)s::int, 1, token, 1, %(max_attempts)s::smallint, 'things', 'things', key,
+    ('{"table": "things", "key": ' || '[' || to_json(key)::text || ']' || '}')::jsonb, statement_timestamp()
+  from taken)
 select (select count(*) from picked), null::bigint, (select jsonb_agg(name)::text from "dibs".queues where paused),
   case when (select count(*) from gone) < cardinality(%(done_id)s::bigint[]) then (
     select t.queue from (select array_agg(d.id) as ids, array_agg(d.token) as tokens
@@ -297,10 +293,9 @@ select (select count(*) from picked), null::bigint, (select jsonb_agg(name)::tex
   null::smallint, null::smallint, null::smallint, statement_timestamp(), null::smallint, null::smallint
 where (select count(*) from told) >= 0
 union all
-select job, token, 'things', 'things', payload, 1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from taken
-union all
-select n.job, n.token, 'things', 'things', '{"key":' || '[' || to_json(n.key)::text || ']' || '}', 1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from new n
-where (select count(*) from taken) < (select count(*) from new) and n.job not in (select job from taken);
+select job, token, 'things', 'things',
+  case when job = (select max(job) from taken) then left(payload, -1) || ',"place":' || json_build_array(o0::text)::text || '}' else payload end,
+  1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from taken;
 
 -- explain
 set local enable_seqscan = off;

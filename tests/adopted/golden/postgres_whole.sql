@@ -296,21 +296,17 @@ picked as materialized (
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) lower) x limit (select n from room)),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
-new as materialized (
-  select k0, k1, json_build_array(p.k0::text, (p.k1::text collate "C"))::text as key, nextval('"dibs".job_id') as job,
-    nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint as token
-  from picked p where exists (select from alive) and (select true from "Shop"."OrderItem" v where v.ctid = p.tid and v."order" = p.k0 and v."line%%" = p.k1)),
-leased as (
-  insert into "dibs".jobs (id, held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
-  select n.job, true, %(worker)s::bigint << 20 | %(claim)s::int, 1, n.token, 1, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', n.key,
-    ('{"table": "Shop.OrderItem", "key": ' || n.key || '}')::jsonb, statement_timestamp()
-  from new n returning id),
 taken as (
   update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1
-  from new n where (select count(*) from leased) > 0
-    and t."order" = any (array[(n.k0)::bigint]) and t."line%%" = any (array[(n.k1)::text]) and case when t."State" = 'queued' then true else false end
-  returning n.job, n.token, '{"row":' || row_to_json(t)::text || ',"key":' || n.key || ',"done":' || (exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"))::text
-    || case when n.job = (select max(job) from new) then ',"place":' || json_build_array(t."weight"::text, t."made"::text, t."order"::text, t."line%%"::text)::text else '' end || '}' as payload)
+  from picked p where exists (select from alive) and t.ctid = p.tid and t."order" = p.k0 and t."line%%" = p.k1 and case when t."State" = 'queued' then true else false end
+  returning nextval('"dibs".job_id') as job, nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint as token,
+    json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text as key, t."weight" as o0, t."made" as o1, t."order" as o2, t."line%%" as o3,
+    '{"row":' || row_to_json(t)::text || ',"key":' || json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text || ',"done":' || (exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"))::text || '}' as payload),
+leased as (
+  insert into "dibs".jobs (id, held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
+  select job, true, %(worker)s::bigint << 20 | %(claim)s::int, 1, token, 1, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', key,
+    ('{"table": "Shop.OrderItem", "key": ' || key || '}')::jsonb, statement_timestamp()
+  from taken)
 select (select count(*) from picked), null::bigint, (select jsonb_agg(name)::text from "dibs".queues where paused),
   case when (select count(*) from gone) < cardinality(%(done_id)s::bigint[]) then (
     select t.queue from (select array_agg(d.id) as ids, array_agg(d.token) as tokens
@@ -319,10 +315,9 @@ select (select count(*) from picked), null::bigint, (select jsonb_agg(name)::tex
   null::smallint, null::smallint, null::smallint, statement_timestamp(), null::smallint, null::smallint
 where (select count(*) from told) >= 0
 union all
-select job, token, 'Shop.OrderItem', 'Shop.OrderItem', payload, 1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from taken
-union all
-select n.job, n.token, 'Shop.OrderItem', 'Shop.OrderItem', '{"key":' || n.key || '}', 1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from new n
-where (select count(*) from taken) < (select count(*) from new) and n.job not in (select job from taken);
+select job, token, 'Shop.OrderItem', 'Shop.OrderItem',
+  case when job = (select max(job) from taken) then left(payload, -1) || ',"place":' || json_build_array(o0::text, o1::text, o2::text, o3::text)::text || '}' else payload end,
+  1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from taken;
 
 -- explain
 set local enable_seqscan = off;
