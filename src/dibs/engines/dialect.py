@@ -48,6 +48,7 @@ class Dialect(ABC):
         self.own = own
         self.steps: dict[str, Sequence[Step]] = dict(_loaded(package, own, rewrite))
         self.given = {name: _given(steps) for name, steps in self.steps.items()}
+        self.straight = {name: _texts(steps) for name, steps in self.steps.items() if all(map(_is_straight, steps))}
 
     def script(self, sql: str) -> str:
         """A migration's text for this schema or prefix."""
@@ -76,8 +77,14 @@ class Dialect(ABC):
     def _steps(self, statement: Statement) -> Queries[Rows]:
         """The texts of one statement; all their rows."""
         values = statement.values
-        encoded: dict[str, Any] = {}
         rows: Rows = []
+        if type(statement) is Statement and statement.name in self.straight:  # most: nothing to decide
+            texts, used = self.straight[statement.name]
+            encoded = self.encode(values, used)
+            for text in texts:
+                rows += yield text, encoded
+            return rows
+        encoded = {}
         steps, names = self._known(statement)
         for name in names:
             values[name] = []
@@ -103,6 +110,15 @@ class Dialect(ABC):
         if isinstance(statement, Compiled):
             return statement.steps, _given(statement.steps)
         return self.steps[statement.name], self.given.get(statement.name, ())
+
+
+def _is_straight(step: Step) -> bool:
+    return not (step.when or step.unless or step.each or step.gives or step.notes)
+
+
+def _texts(steps: Sequence[Step]) -> tuple[list[str], frozenset[str]]:
+    """The texts of steps, and the parameters of all of them."""
+    return [step.sql for step in steps], frozenset().union(*(step.uses for step in steps))
 
 
 def _given(steps: Sequence[Step]) -> set[str]:

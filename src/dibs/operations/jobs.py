@@ -69,7 +69,9 @@ class Page:
 def add(job: NewJob) -> Conversation[Added]:
     """Add one job without a unique key."""
     rows = yield Statement("add", payload=job.payload, **common(job))
-    return Added(JobId(rows[0][0]), True, moment(rows[0][1]), moment(rows[0][2]))
+    job_id, created_at, run_at, *_ = rows[0]
+    created = moment(created_at)
+    return Added(JobId(job_id), True, created, created if run_at == created_at else moment(run_at))
 
 
 @operation(repeatable=False)
