@@ -115,7 +115,7 @@ class RowLoop:
             self.turns += 1
             if ask:
                 self.hunger.had(turn.claimed)
-            settles = [settled(job)._replace(key=taken_of(job).key) for job in turn.claimed]
+            settles = [settled(job, key=taken_of(job).key) for job in turn.claimed]
             self.done += [job.id for job in turn.claimed]
             jobs -= len(turn.claimed)
 

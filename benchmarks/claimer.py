@@ -143,9 +143,9 @@ class SyncSession(Session):
         self.close()
 
 
-def settled(job: Claimed, outcome: Outcome = DONE, policy: Policy = RETRY_AFTER) -> Settle:
-    """The write-back of an outcome."""
-    return Settle(job.lease, after(job, outcome, policy))
+def settled(job: Claimed, outcome: Outcome = DONE, policy: Policy = RETRY_AFTER, *, key: Any = None) -> Settle:
+    """The write-back of an outcome; `key`: of an adopted row."""
+    return Settle(job.lease, after(job, outcome, policy), key=key)
 
 
 def _connected(engine: Engine, *, settings: bool) -> tuple[Run, Callable[[], None]]:

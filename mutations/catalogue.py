@@ -60,8 +60,8 @@ FENCES = [
     ),
     postgres(
         "a beat does not compare tokens",
-        "where j.id = any (array[h.id]) and j.token = h.token and j.held);",
-        "where j.id = any (array[h.id]) and j.held);",
+        "and j.held) is distinct from h.token;",
+        "and j.held) is null;",
         FENCE,
         file=f"{PG}/workers.sql",
     ),
@@ -587,6 +587,13 @@ RULES = [
         "tests/worker/test_lane.py",
     ),
     rule(
+        "the next suspect begins before the last one is settled",
+        "worker/turns.py",
+        "            return self.buffer.spare_suspects(wish)\n",
+        "            return wish\n",
+        "tests/worker/test_worker.py",
+    ),
+    rule(
         "a claim that came short is taken for the end of what waits",
         "worker/lane.py",
         "turn.picked, _last",
@@ -765,6 +772,13 @@ ADOPTED = [
         "and g.row_key",
         ROWS,
         engine="postgres",
+    ),
+    rule(
+        "a new row is taken although it has changed since it was seen",
+        "adopted/postgres_plain.py",
+        "and t.ctid = p.tid and {same}",
+        "and {same}",
+        OWNERS,
     ),
     rule(
         "new rows alone go to somebody who is not enlisted",
