@@ -587,6 +587,13 @@ RULES = [
         "tests/worker/test_lane.py",
     ),
     rule(
+        "a job that has ended itself is taken for lost",
+        "worker/heart.py",
+        "missing - self.engine.run_once(workers.ended(missing)) if missing else missing",
+        "missing",
+        "tests/worker/test_transaction.py",
+    ),
+    rule(
         "the next suspect begins before the last one is settled",
         "worker/turns.py",
         "            return self.buffer.spare_suspects(wish)\n",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dibs import Dibs, Done, Job, Permanent, RetryAfter, current_job
+from tests.worker.beats import await_beats
 
 app = Dibs(lease=4.0, beat=0.1)
 MARK = "?" if app.engine.name == "sqlite" else "%s"
@@ -129,6 +130,15 @@ async def awrite(n: int, error: str = "", dies: bool = False) -> str:
     if dies:
         os._exit(1)
     return "not this"
+
+
+@app.task(process=True, max_attempts=1)
+def go_on(done: str) -> None:
+    """For some beats after its commit."""
+    with current_job().transaction() as connection:
+        connection.execute(INSERT, [1])
+    await_beats(app)
+    Path(done).touch()
 
 
 def refund(job: Job, connection: Any) -> None:

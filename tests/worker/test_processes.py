@@ -264,6 +264,13 @@ def test_a_process_that_dies_after_its_commit_has_done_its_job(tasks: Any, actor
     assert (job.refresh().state, job.refresh().result) == (JobState.SUCCESSFUL, {"wrote": 1})
 
 
+def test_a_process_may_go_on_after_its_commit(tasks: Any, actors: Actors, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    tasks.go_on.enqueue(done=str(done))
+    report = tasks.app.drain()
+    assert (done.exists(), report.successful, effects(actors)) == (True, 1, [1])
+
+
 def test_the_hook_of_a_failed_job_runs_with_its_end(tasks: Any, actors: Actors) -> None:
     job = tasks.costly.enqueue()
     tasks.app.drain()

@@ -6,22 +6,26 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import psycopg
 import pytest
 
-from dibs import Dibs, JobState, Task, current_job
+from dibs import Dibs, Job, JobState, Task, current_job
 from dibs.engines.sqlite import transaction as sqlite_transaction
 from dibs.engines.sqlite.connection import SqliteConnection
 from dibs.errors import ConnectionLost, LeaseLost, NoCurrentJob
+from dibs.worker.run import Runner
+from dibs.worker.transaction import JobTransaction
 from tests.actors import Actors
 from tests.apps import can_write_at_once, on_postgres, on_sqlite
 from tests.engines.transactions import django_database
+from tests.worker.beats import await_beats
 
 KINDS = ["sync", "async"]
+PATIENCE = 30.0
 
 
 @pytest.fixture
@@ -72,6 +76,18 @@ def writer(app: Dibs, kind: str, **options: Any) -> Task[..., Any]:
     return sync if kind == "sync" else asynchronous
 
 
+def drain(app: Dibs, ended: threading.Event) -> None:
+    """Once."""
+    app.drain()
+
+
+def work(app: Dibs, ended: threading.Event) -> None:
+    """A worker, until then."""
+    app.start()
+    ended.wait(PATIENCE)
+    app.stop()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_effects_and_success_commit_together(app: Dibs, actors: Actors, kind: str) -> None:
     job = writer(app, kind).enqueue(n=1)
@@ -94,6 +110,65 @@ def test_what_comes_after_the_commit_changes_nothing(app: Dibs, actors: Actors, 
     job = writer(app, kind).enqueue(n=1, after="too late")
     assert app.drain().successful == 1
     assert (job.refresh().state, effects(actors)) == (JobState.SUCCESSFUL, [1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("runs", [drain, work])
+def test_it_may_go_on_after_the_commit(
+    app: Dibs, actors: Actors, kind: str, runs: Callable[[Dibs, threading.Event], Any]
+) -> None:
+    """For as long as it likes: a beat that does not find its lease any more finds that it has kept its word."""
+    ended, told_to_stop = threading.Event(), list[bool]()
+
+    def goes_on() -> None:
+        with current_job().transaction() as connection:
+            connection.execute("insert into effects values (1)")
+        await_beats(app)
+        told_to_stop.append(current_job().cancelled)
+        ended.set()
+
+    async def goes_on_too() -> None:
+        try:
+            async with current_job().transaction() as connection:
+                await connection.execute("insert into effects values (1)")
+            await asyncio.to_thread(await_beats, app)
+            told_to_stop.append(current_job().cancelled)
+        finally:
+            ended.set()
+
+    app.task(name="goes_on")(goes_on if kind == "sync" else goes_on_too).enqueue()
+    runs(app, ended)
+    assert (told_to_stop, effects(actors)) == ([False], [1])
+
+
+def test_a_hook_that_was_stopped_after_its_commit_has_done_its_work(
+    app: Dibs, actors: Actors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its job has failed, whatever becomes of who waits for it."""
+    finish, leave = Runner._finish, JobTransaction.__exit__
+    waiting = list[asyncio.Task[Any]]()
+
+    async def finishes(runner: Runner, *args: Any) -> Any:
+        waiting.append(asyncio.current_task())  # type: ignore[arg-type]  # there is one
+        return await finish(runner, *args)
+
+    def leaves(transaction: JobTransaction, *args: Any) -> None:
+        leave(transaction, *args)
+        waiting[0].get_loop().call_soon_threadsafe(waiting[0].cancel)
+
+    def refund(job: Job, connection: Any) -> None:
+        connection.execute("insert into effects values (1)")
+
+    @app.task(max_attempts=1, on_failure=refund)
+    def costly() -> None:
+        raise ValueError("no")
+
+    monkeypatch.setattr(Runner, "_finish", finishes)
+    monkeypatch.setattr(JobTransaction, "__exit__", leaves)
+    job = costly.enqueue()
+    report = app.drain()
+    assert (report.failed, report.successful, effects(actors)) == (1, 0, [1])
+    assert job.refresh().state == JobState.FAILED
 
 
 @pytest.mark.parametrize("kind", KINDS)

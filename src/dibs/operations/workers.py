@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,7 @@ def beat(
     rows = yield Statement(
         "beat",
         workers=list(workers),
-        held=Table(HELD, [(x.job_id, x.token) for x in held]),
+        held=_table(held),
         steady=steady,
         asking=list(workers if asking is None else asking),
     )
@@ -69,6 +69,13 @@ def beat(
         lost=frozenset(Lease(JobId(row[1]), row[2]) for row in rows if row[0] == "lost"),
         silent=next((row[2] for row in rows if row[0] == "silent"), 0),
     )
+
+
+@operation(reads=True)
+def ended(leases: Collection[Lease]) -> Conversation[frozenset[Lease]]:
+    """Those of them that brought their jobs to an end: they are not held any more, and yet not lost."""
+    rows = yield Statement("ended", held=_table(leases))
+    return frozenset(Lease(JobId(row[0]), row[1]) for row in rows)
 
 
 @operation(atomic=True)
@@ -106,7 +113,7 @@ def hand_back(
         workers=sorted(workers),
         claims=numbers,
         held=[lease.token for lease in held],
-        leases=Table(HELD, [(lease.job_id, lease.token) for lease in held]),
+        leases=_table(held),
     )
     return len(rows)
 
@@ -150,3 +157,7 @@ def list_workers() -> Conversation[list[WorkerRow]]:
     """Everyone enlisted."""
     rows = yield Statement("workers")
     return [worker_from_row(row) for row in rows]
+
+
+def _table(leases: Collection[Lease]) -> Table:
+    return Table(HELD, [(lease.job_id, lease.token) for lease in leases])

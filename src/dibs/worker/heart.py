@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dibs.engines.engine import Engine
@@ -104,6 +104,7 @@ class Heart:
                 workers.beat(self.rows, held, steady=steady, asking=self.asking()), within=self.lease / 3
             )
             self.beaten_at, self.failed = now, False
+            beat = replace(beat, lost=self._lost(beat.lost))
             self._hand_back()
             judges = self.judge and steady and beat.silent
             recovered = self.engine.run_once(workers.recover(judge=self.rows[0])) if judges else NOTHING
@@ -111,6 +112,13 @@ class Heart:
             self.failed = True
             return Pulse(None, error=error)
         return Pulse(beat, recovered)
+
+    def _lost(self, missing: frozenset[Lease]) -> frozenset[Lease]:
+        """Of those that the database does not know us to hold. Some have ended meanwhile; and a job whose own
+        transaction ended it may go on for as long as it likes."""
+        if missing:
+            missing &= frozenset(self.held())
+        return missing - self.engine.run_once(workers.ended(missing)) if missing else missing
 
     def _hand_back(self) -> None:
         with self._lock:

@@ -130,7 +130,7 @@ class Runner:
             return Successful(_success(task, result).result)
         except BaseException as error:  # user code may raise anything, sys.exit included; the worker lives on
             if current.settled:
-                return Committed(SUCCESS)
+                return _committed(job)
             if self._told_to_stop():
                 return Released()
             if isinstance(error, Snooze):
@@ -238,7 +238,7 @@ class Runner:
                     hook(failed, connection)
 
             await self._in_thread(in_thread, task.timeout)
-        return Committed(Done(JobState.FAILED))
+        return _committed(job)
 
 
 class FailedElsewhere(Exception):
@@ -278,6 +278,11 @@ def _only_after(forks: int) -> None:
     """A copy of us that user code has forked must not go on as a worker: it would use our connections."""
     if forks_before() != forks:
         os._exit(1)
+
+
+def _committed(job: Claimed) -> Committed:
+    """What its own transaction has made of it."""
+    return Committed(Done(JobState.FAILED) if job.finishing > 0 else SUCCESS)
 
 
 def _success(task: Declared, result: Any) -> Done:

@@ -32,6 +32,12 @@ union all
 select 'lost', h.id, h.token from unnest(:held_id::bigint[], :held_token::bigint[]) h(id, token)
 where (select j.token from dibs.jobs j where j.id = any (array[h.id]) and j.held) is distinct from h.token;
 
+-- name: ended
+-- Of these leases, those that brought their jobs to an end: it keeps their token. (Whoever takes or cancels a job changes it.)
+select h.id, h.token from unnest(:held_id::bigint[], :held_token::bigint[]) h(id, token)
+where exists (select from dibs.history d where d.id = any (array[h.id]) and d.token = h.token)
+  or exists (select from dibs.dead d where d.id = any (array[h.id]) and d.token = h.token);
+
 -- name: poll
 -- A worker over HTTP asks for jobs, which is a beat of its; it leaves the looks for late rows to others.
 update dibs.workers set beat_at = clock_timestamp(), asking = false, claims = (claims + 1) % 1048576 where id = :worker::bigint returning claims;

@@ -21,6 +21,12 @@ select 'lost', json_extract(h.value, '$[0]'), json_extract(h.value, '$[1]') from
 where not exists (
   select 1 from dibs.jobs j where j.id = json_extract(h.value, '$[0]') and j.token = json_extract(h.value, '$[1]') and j.held = 1);
 
+-- name: ended
+-- Of these leases, those that brought their jobs to an end: it keeps their token. (Whoever takes or cancels a job changes it.)
+select json_extract(h.value, '$[0]'), json_extract(h.value, '$[1]') from json_each(:held) h
+where exists (select 1 from dibs.history d where d.id = json_extract(h.value, '$[0]') and d.token = json_extract(h.value, '$[1]'))
+  or exists (select 1 from dibs.dead d where d.id = json_extract(h.value, '$[0]') and d.token = json_extract(h.value, '$[1]'));
+
 -- name: poll
 -- A worker over HTTP asks for jobs, which is a beat of its; it leaves the looks for late rows to others.
 update dibs.workers set beat_at = (select now from dibs.clock), asking = 0, claims = (claims + 1) % 1048576 where id = :worker;
