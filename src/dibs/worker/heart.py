@@ -116,9 +116,11 @@ class Heart:
     def _lost(self, missing: frozenset[Lease]) -> frozenset[Lease]:
         """Of those that the database does not know us to hold. Some have ended meanwhile; and a job whose own
         transaction ended it may go on for as long as it likes."""
-        if missing:
-            missing &= frozenset(self.held())
-        return missing - self.engine.run_once(workers.ended(missing)) if missing else missing
+        missing &= frozenset(self.held()) if missing else missing
+        if not missing:
+            return missing
+        ended = self.engine.run_once(workers.ended(missing))
+        return missing - ended
 
     def _hand_back(self) -> None:
         with self._lock:
