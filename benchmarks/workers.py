@@ -25,7 +25,6 @@ from dibs.engines.engine import Engine
 from dibs.job import NewJob
 from dibs.operations import jobs, queues, workers
 from dibs.payload import encode
-from dibs.worker.worker import LANES
 
 Member: TypeAlias = subprocess.Popen[bytes]
 
@@ -198,7 +197,7 @@ def paused(place: str) -> Iterator[Engine]:
 
 def begin(engine: Engine, processes: int = 1) -> None:
     """Now all of them are there."""
-    _until(lambda: len(engine.run(workers.list_workers())) >= processes * LANES)
+    _until(lambda: len(engine.run(workers.list_workers())) >= processes * engine.can.lanes)
     engine.run(queues.resume("default"))
 
 
@@ -289,7 +288,7 @@ def idle_cost(bench: Bench, place: str) -> tuple[float, float]:
     seconds = bench.size(IDLE_SECONDS, QUICK_IDLE)
     engine = open_engine(place)
     with at_work(place, count=IDLE_WORKERS) as members:
-        _until(lambda: len(engine.run(workers.list_workers())) >= LANES * IDLE_WORKERS)
+        _until(lambda: len(engine.run(workers.list_workers())) >= engine.can.lanes * IDLE_WORKERS)
         time.sleep(12)  # by then looks are as rare as they get
         spent, said = _cpu(members), _statements(place)
         time.sleep(seconds)
@@ -313,7 +312,7 @@ def _napped(bench: Bench, kind: str, replicas: int, count: int) -> float:
         fill(place, 0)
         engine = open_engine(place)
         with at_work(place, "async def", "--concurrency", "1", count=replicas):
-            _until(lambda: len(engine.run(workers.list_workers())) >= LANES * replicas)
+            _until(lambda: len(engine.run(workers.list_workers())) >= engine.can.lanes * replicas)
             engine.run(jobs.add_many([NewJob("nap", encode({}))] * count))
             seconds = count / worked(engine, count)
         engine.close()

@@ -74,7 +74,7 @@ class Stage:
 @pytest.fixture
 def stage() -> Stage:
     session, rest = Script(), Script()
-    can = Capabilities(push_wakeups=True, listens=True, notifies=True, cursor=True)
+    can = Capabilities(push_wakeups=True, listens=True, notifies=True, cursor=True, lanes=2)
     engine = SimpleNamespace(can=can, deadline=5.0, reached=True, arun=rest.arun, arun_once=rest.arun)
     doubts: list[tuple[int, int]] = []
     lane = Lane(cast(Engine, engine), session, ME, lambda worker, number: doubts.append((worker, number)))
@@ -131,7 +131,7 @@ async def test_queues_and_levels_come_in_order(stage: Stage) -> None:
 
 
 async def test_an_engine_without_a_cursor_starts_at_the_beginning(stage: Stage) -> None:
-    stage.engine.can = Capabilities(push_wakeups=False, listens=False, notifies=False, cursor=True)
+    stage.engine.can = Capabilities(push_wakeups=False, listens=False, notifies=False, cursor=True, lanes=2)
     stage.session.answers = [turn(clock=1_700_000_000_000_000)] * 2
     for _ in range(2):
         await stage.lane.turn(ASK)
@@ -306,7 +306,7 @@ async def test_what_a_refused_turn_would_have_told_is_told_by_the_next(stage: St
 
 
 async def test_nothing_is_gathered_where_nobody_can_be_told(stage: Stage) -> None:
-    stage.engine.can = Capabilities(push_wakeups=False, listens=False, notifies=False, cursor=True)
+    stage.engine.can = Capabilities(push_wakeups=False, listens=False, notifies=False, cursor=True, lanes=2)
     stage.session.answers = [turn(claimed(9))]
     await stage.lane.turn(ASK, SETTLES)
     assert stage.lane.events == {}

@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,6 +81,7 @@ async def test_the_next_suspect_is_not_claimed_before_the_last_one_is_settled(
     def settles_alone(worker: Worker, feed: Feed, *, settling: bool) -> Wish | None:
         return None if settling and not go.is_set() else wish(worker, feed, settling=settling)
 
+    monkeypatch.setattr(type(app.engine), "can", replace(app.engine.can, lanes=2))
     monkeypatch.setattr(Lane, "turn", slow_turn)
     monkeypatch.setattr(Worker, "_wish", settles_alone)
     actors = Actors(app.engine)

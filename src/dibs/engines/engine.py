@@ -36,6 +36,7 @@ class Capabilities:
     listens: bool  # who listens hears, one way or the other; else only a look helps
     notifies: bool  # a commit can tell who changed; else the file itself shows that something did
     cursor: bool  # dead rows linger, so claims keep a cursor
+    lanes: int  # turns that a worker keeps in flight: with one writer at a time, a second would only wait for the first
     prepared: bool = True
 
 

@@ -25,6 +25,7 @@ log = logging.getLogger("dibs")
 
 FIRST_LOOK = 0.25  # seconds; doubled while nothing is found, up to the setting
 AGAIN = 2.0  # seconds before listening again, at most
+BUSY = 0.02  # seconds between looks that our own writes bring about, while there is work enough
 
 
 class Woken(msgspec.Struct):
@@ -133,6 +134,8 @@ class Wakeups:
     async def _heard(self, hint: Hint) -> None:
         if not hint.payload:  # somebody has written something: look, without taking the write lock
             self.stirred()
+            if not self.is_idle():
+                await asyncio.sleep(BUSY)
             seconds = await self.engine.arun(claims.next_due(list(self.queues())))
             if seconds is not None:
                 self._due_at(time.time() + seconds)

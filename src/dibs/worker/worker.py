@@ -1,6 +1,7 @@
 """A worker: claims, runs and settles until it is told to stop. Small services in one task group.
 
-Two lanes keep two turns in flight, so that the database and the worker are both busy; each adopted table has one more.
+Two lanes keep two turns in flight, so that the database and the worker are both busy; one is enough where the database
+has one writer at a time. Each adopted table has one more.
 The turns themselves are in turns.py.
 """
 
@@ -32,7 +33,6 @@ from dibs.worker.wakeups import Wakeups
 
 log = logging.getLogger("dibs")
 
-LANES = 2
 LAST_WORDS = 1.0  # seconds that cancelled jobs have to end
 
 
@@ -78,7 +78,7 @@ class Worker(Turns):
             sources={source.name: source for source in sources},
             public_url=self.settings.public_url or "",
         )
-        rows = [await self._enlist() for _ in range(LANES + len(sources))]
+        rows = [await self._enlist() for _ in range(self.engine.can.lanes + len(sources))]
         self.enlisted(rows)
         self.heart = self._heart(rows)
         self.lanes = self._lanes(rows, sources)
@@ -118,7 +118,7 @@ class Worker(Turns):
                     *[("rows", watch.run) for watch in self.watches],
                 )
             ]
-            feeds = [*[self.feed] * LANES, *self.feeds.values()]
+            feeds = [*[self.feed] * self.engine.can.lanes, *self.feeds.values()]
             turns = [
                 group.create_task(self._turns(lane, feed), name=f"lane {n}")
                 for n, (lane, feed) in enumerate(zip(self.lanes, feeds, strict=True))
@@ -190,11 +190,12 @@ class Worker(Turns):
 
     def _lanes(self, rows: Sequence[WorkerId], sources: Sequence[Source]) -> list[Lane]:
         engine, doubt, tells = self.engine, self.heart.doubt, self.settings.events
+        lanes = engine.can.lanes
         return [
-            *[Lane(engine, engine.session("lane"), row, doubt, tells=tells) for row in rows[:LANES]],
+            *[Lane(engine, engine.session("lane"), row, doubt, tells=tells) for row in rows[:lanes]],
             *[
                 RowLane.open(engine, row, doubt, source, self.name, tells=tells)
-                for row, source in zip(rows[LANES:], sources, strict=True)
+                for row, source in zip(rows[lanes:], sources, strict=True)
             ],
         ]
 

@@ -36,8 +36,8 @@ ROW_SETTINGS = (
     "; set plan_cache_mode = force_generic_plan; set lock_timeout = '1s'; set bytea_output = hex"
 )
 IDLE = 8  # connections kept for reuse
-DIRECT = Capabilities(push_wakeups=True, listens=True, notifies=True, cursor=True)
-POOLED = Capabilities(push_wakeups=False, listens=False, notifies=True, cursor=True, prepared=False)
+DIRECT = Capabilities(push_wakeups=True, listens=True, notifies=True, cursor=True, lanes=2)
+POOLED = Capabilities(push_wakeups=False, listens=False, notifies=True, cursor=True, lanes=2, prepared=False)
 POOLED_BUT_LISTENING = replace(POOLED, push_wakeups=True, listens=True)
 SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 

@@ -30,7 +30,7 @@ class SqliteEngine(Engine):
     """Jobs in a SQLite file. It migrates itself on first use."""
 
     name = "sqlite"
-    can = Capabilities(push_wakeups=False, listens=True, notifies=False, cursor=False)
+    can = Capabilities(push_wakeups=False, listens=True, notifies=False, cursor=False, lanes=1)
     schema = "main"
     _ready: bool
     _connections: dict[str, SqliteConnection]
