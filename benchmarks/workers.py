@@ -197,7 +197,7 @@ def paused(place: str) -> Iterator[Engine]:
 
 def begin(engine: Engine, processes: int = 1) -> None:
     """Now all of them are there."""
-    _until(lambda: len(engine.run(workers.list_workers())) >= processes * engine.can.lanes)
+    _until_there(engine, processes)
     engine.run(queues.resume("default"))
 
 
@@ -288,7 +288,7 @@ def idle_cost(bench: Bench, place: str) -> tuple[float, float]:
     seconds = bench.size(IDLE_SECONDS, QUICK_IDLE)
     engine = open_engine(place)
     with at_work(place, count=IDLE_WORKERS) as members:
-        _until(lambda: len(engine.run(workers.list_workers())) >= engine.can.lanes * IDLE_WORKERS)
+        _until_there(engine, IDLE_WORKERS)
         time.sleep(12)  # by then looks are as rare as they get
         spent, said = _cpu(members), _statements(place)
         time.sleep(seconds)
@@ -312,7 +312,7 @@ def _napped(bench: Bench, kind: str, replicas: int, count: int) -> float:
         fill(place, 0)
         engine = open_engine(place)
         with at_work(place, "async def", "--concurrency", "1", count=replicas):
-            _until(lambda: len(engine.run(workers.list_workers())) >= engine.can.lanes * replicas)
+            _until_there(engine, replicas)
             engine.run(jobs.add_many([NewJob("nap", encode({}))] * count))
             seconds = count / worked(engine, count)
         engine.close()
@@ -330,7 +330,7 @@ def _healed(bench: Bench, kind: str, whom: str) -> float:
         lines = Path(folder, "lines")
         engine = open_engine(place)
         engine.migrate()
-        _until(lambda: len(engine.run(workers.list_workers())) >= 4)
+        _until_there(engine, 2)
         added = engine.run(jobs.add(NewJob("hold", encode({"path": str(lines)}))))
         _until(lambda: lines.exists() and lines.read_text().count("\n") == 1)
         victim = _runs(members, str(engine.run(jobs.get(added.id)).worker))
@@ -372,6 +372,11 @@ def _statements(place: str) -> int:
         text = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()"
         row = connection.execute(text).fetchone()
         return int(row[0]) if row else 0
+
+
+def _until_there(engine: Engine, processes: int) -> None:
+    """Each has as many rows as it has lanes."""
+    _until(lambda: len(engine.run(workers.list_workers())) >= processes * engine.can.lanes)
 
 
 def _until(happened: Any) -> None:

@@ -157,6 +157,8 @@ class Turns:
         claimed = turn.claimed
         took = turn.picked if feed.source else len(claimed)  # of rows, some need no run
         feed.dry = wish.at_once and took < wish.limit
+        if feed.dry:
+            self.wakeups.rested.set()
         feed.missed = feed.dry and (not wish.suspects or any(job.suspect for job in claimed))
         if claimed:
             self.wakeups.found()

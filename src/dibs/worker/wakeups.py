@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -39,6 +40,14 @@ class Woken(msgspec.Struct):
 decode_woken = msgspec.json.Decoder(Woken).decode
 
 
+async def at_most(seconds: float, event: asyncio.Event) -> None:
+    """Wait until it happens, from now on, or not any longer."""
+    event.clear()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
 @dataclass(slots=True)
 class Wakeups:
     """Calls `woken` whenever a claim may find something."""
@@ -56,6 +65,7 @@ class Wakeups:
     pause: float = FIRST_LOOK
     due: float = float("inf")  # when something becomes due, by time.time()
     sooner: asyncio.Event = field(default_factory=asyncio.Event)
+    rested: asyncio.Event = field(default_factory=asyncio.Event)  # there is nothing more to claim
 
     async def run(self) -> None:
         """Listen and look, until cancelled."""
@@ -84,13 +94,7 @@ class Wakeups:
                 self.pause = min(2 * self.pause, self.look)
 
     async def _wait(self) -> None:
-        self.sooner.clear()
-        seconds = max(0.0, min(self.pause, self.due - time.time()))
-        try:
-            async with asyncio.timeout(seconds):
-                await self.sooner.wait()
-        except TimeoutError:
-            return
+        await at_most(max(0.0, min(self.pause, self.due - time.time())), self.sooner)
 
     async def _ask_ahead(self) -> None:
         """Which queues there are, and when the next job becomes due."""
@@ -135,7 +139,7 @@ class Wakeups:
         if not hint.payload:  # somebody has written something: look, without taking the write lock
             self.stirred()
             if not self.is_idle():
-                await asyncio.sleep(BUSY)
+                await at_most(BUSY, self.rested)
             seconds = await self.engine.arun(claims.next_due(list(self.queues())))
             if seconds is not None:
                 self._due_at(time.time() + seconds)
