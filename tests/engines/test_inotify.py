@@ -2,13 +2,16 @@
 
 import asyncio
 import os
+import sqlite3
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from dibs import Dibs
-from dibs.engines.sqlite import inotify
+from dibs.engines.sqlite import inotify, wakeups
+from dibs.engines.sqlite.connection import Place
 from dibs.engines.sqlite.inotify import Written
 
 # Where the system is another, the file is looked at instead: the last test here shows that, everywhere.
@@ -83,3 +86,22 @@ async def test_who_listens_hears_of_a_commit_either_way(
         assert (await anext(hints)).channel == "dibs_wake"
     await app.aclose()
     await other.aclose()
+
+
+@on_linux
+async def test_a_second_commit_is_seen_although_both_writes_were_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one is there, the second is on its way to the disk, and nobody writes any more."""
+    versions = iter([1, 1, 2, 2, 2, 2, 2, 2])
+    monkeypatch.setattr(wakeups, "IN_ANY_CASE", 3600.0)
+    monkeypatch.setattr(wakeups.Watch, "version", lambda watch: next(versions, 3))
+    watch = wakeups.Watch(Place(str(tmp_path / "jobs.db"), sqlite3), nullcontext())
+    hints = watch.hints()
+    async with asyncio.timeout(30):
+        first = asyncio.ensure_future(anext(hints))
+        await asyncio.sleep(0)  # now it watches
+        (tmp_path / "jobs.db-wal").write_text("both")
+        await first
+        await anext(hints)
+    await hints.aclose()

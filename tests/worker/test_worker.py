@@ -19,6 +19,7 @@ from dibs.worker import wakeups
 from dibs.worker.buffer import Wish
 from dibs.worker.feed import Feed
 from dibs.worker.lane import Ask, Lane
+from dibs.worker.wakeups import Wakeups
 from dibs.worker.worker import Worker
 from tests.actors import Actors
 from tests.apps import on_postgres
@@ -106,6 +107,31 @@ async def test_it_runs_what_waits_and_what_comes(app: Dibs) -> None:
     async with at_work(app):
         assert (await before.ajoin(PATIENCE)).result == 2
         assert (await (await double.aenqueue(n=2)).ajoin(PATIENCE)).result == 4
+
+
+async def test_what_comes_while_it_asks_is_asked_for_again(app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer that is on its way cannot know of it."""
+    asks, turn = 0, Lane.turn
+
+    async def told_meanwhile(lane: Lane, ask: Ask | None, settles: Sequence[Settle] = ()) -> Turn:
+        nonlocal asks
+        answer = await turn(lane, ask, settles)
+        asks += 1
+        if asks == 1:
+            worker._woken()
+        return answer
+
+    async def never(wakeups: Wakeups) -> None:
+        await asyncio.Event().wait()
+
+    @app.task
+    async def it() -> None: ...
+
+    monkeypatch.setattr(type(app.engine), "can", replace(app.engine.can, lanes=1))
+    monkeypatch.setattr(Lane, "turn", told_meanwhile)
+    monkeypatch.setattr(Wakeups, "run", never)
+    async with at_work(app) as worker:
+        await until(lambda: asks == 2)
 
 
 async def test_a_job_that_is_cancelled_and_retried_at_once_does_not_run_beside_itself_for_long(app: Dibs) -> None:

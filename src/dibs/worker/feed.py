@@ -17,4 +17,9 @@ class Feed:
     settles: list[tuple[Claimed, Settle]] = field(default_factory=list)
     later: list[tuple[Claimed, Settle]] = field(default_factory=list)  # what could not be said yet
     dry: bool = False  # the last ask took all that there was
+    woken: bool = False  # since the last ask began: what it brings does not tell that there is nothing more
     missed: bool = False  # but suspects, perhaps: one at a time runs or is asked for
+
+    def wake(self) -> None:
+        """There may be something new."""
+        self.dry, self.woken = False, True

@@ -113,6 +113,8 @@ class Turns:
     async def _turn(self, lane: Lane, feed: Feed, wish: Wish | None, settles: list[tuple[Claimed, Settle]]) -> None:
         ask = wish and Ask(self._order(), wish.limit, wish.suspects, wish.at_once, tuple(self.unknown))
         self.in_flight += 1
+        if wish:
+            feed.woken = False
         try:
             turn = await lane.turn(ask, [settle for _, settle in settles])
         except DatabaseError as error:
@@ -156,7 +158,7 @@ class Turns:
     def _came(self, feed: Feed, wish: Wish, turn: Turn) -> None:
         claimed = turn.claimed
         took = turn.picked if feed.source else len(claimed)  # of rows, some need no run
-        feed.dry = wish.at_once and took < wish.limit
+        feed.dry = wish.at_once and took < wish.limit and not feed.woken
         if feed.dry:
             self.wakeups.rested.set()
         feed.missed = feed.dry and (not wish.suspects or any(job.suspect for job in claimed))

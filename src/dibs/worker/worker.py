@@ -133,7 +133,7 @@ class Worker(Turns):
 
     def _woken(self) -> None:
         for feed in (self.feed, *self.feeds.values()):
-            feed.dry = False
+            feed.wake()
         self.buffer.woken()
         self.signal.set()
 
@@ -201,7 +201,7 @@ class Worker(Turns):
 
     def _looked(self) -> None:
         """New rows of adopted tables are looked for as often as their users say."""
-        self.feed.dry = False
+        self.feed.wake()
         self.buffer.woken()
         self.signal.set()
 

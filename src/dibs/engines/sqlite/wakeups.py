@@ -1,14 +1,13 @@
 """Waking on SQLite: look at the file's change counter, which SQLite keeps in shared memory for us.
 
 `PRAGMA data_version` changes when another connection has committed; asking costs about a microsecond and a half. Where
-Linux tells that the -wal was written, it is asked only then, a few times, since the commit follows the write;
-elsewhere a hundred times a second.
+Linux tells that the -wal was written, it is asked only then, a few times, less and less often: the commit follows the
+write when the disk has it, and Linux may tell of two writes at once. Elsewhere it is asked a hundred times a second.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -18,8 +17,7 @@ from dibs.engines.sqlite.connection import Place, connect
 from dibs.engines.sqlite.inotify import Written
 
 EVERY = 0.01  # seconds, where nobody tells
-SOON, FOLLOWS = 0.001, 0.03  # after a write: ask so often, for so long; the commit comes after its flush
-IN_ANY_CASE = 1.0
+SOON, IN_ANY_CASE = 0.001, 1.0  # after a write, and when there was none for long; in between twice as long each time
 
 
 class Watch:
@@ -41,19 +39,16 @@ class Watch:
         """One hint after each change, for ever."""
         written = self._written()
         try:
-            until = 0.0
+            pause = IN_ANY_CASE
             while True:
                 version = self.version()
                 if version != self.seen:
-                    self.seen, until = version, 0.0
+                    self.seen = version
                     yield Hint("dibs_wake")
                 if written is None:
                     await asyncio.sleep(self.every)
-                elif written.event.is_set() or time.monotonic() >= until:
-                    await _next(written)
-                    until = time.monotonic() + FOLLOWS
                 else:
-                    await asyncio.sleep(SOON)
+                    pause = SOON if await _told(written, pause) else min(2 * pause, IN_ANY_CASE)
         finally:
             if written is not None:
                 written.close()
@@ -72,11 +67,12 @@ class Watch:
             return None
 
 
-async def _next(written: Written) -> None:
-    """Until the next write."""
+async def _told(written: Written, seconds: float) -> bool:
+    """Whether there was a write within that time."""
     try:
-        async with asyncio.timeout(IN_ANY_CASE):
+        async with asyncio.timeout(seconds):
             await written.event.wait()
     except TimeoutError:
-        return
+        return False
     written.event.clear()
+    return True
