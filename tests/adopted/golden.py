@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from dibs.adopted import sqlite_checks
 from dibs.adopted.inspect import Found
 from dibs.adopted.mapping import adoption
 from dibs.adopted.plan import Plan
 from dibs.adopted.postgres import PostgresTable
 from dibs.adopted.postgres_checks import checks
-from dibs.adopted.postgres_extras import recovers, wakes
+from dibs.adopted.postgres_extras import functions, recovers, wakes
 from dibs.adopted.postgres_plain import plain
 from dibs.adopted.sqlite import SqliteTable
 from dibs.engines.dialect import Step
@@ -73,13 +74,18 @@ def texts() -> dict[str, str]:
         ]
         parts += [f"-- plan\n{each.sql}" for each in Plan(said, there, "postgres").improvements()]  # type: ignore[arg-type]  # likewise
         parts += [f"-- wake\n{sql}" for sql in wakes(table)]
+        parts.append(f"-- functions\n{functions(table)}")
         if table.adoption.started_at:
             parts.append(f"-- cron\n{recovers(table, 300)}")
         found[f"postgres_{name}.sql"] = ";\n\n".join(parts) + ";\n"
     native = [Step("select 'the native turn'")]
     for name, (said, there) in tables("sqlite").items():
         lite = SqliteTable(said, there, "dibs_", native)  # type: ignore[arg-type]  # likewise
-        parts = [f"-- {each}\n{_steps(steps)}" for each, steps in lite.statements().items() if each != "turn_after"]
+        parts = [
+            f"-- {each}\n{_steps(steps)}"
+            for each, steps in (lite.statements() | sqlite_checks.checks(lite)).items()
+            if each != "turn_after"
+        ]
         parts += [f"-- plan\n{each.sql}" for each in Plan(said, there, "sqlite").improvements()]  # type: ignore[arg-type]  # likewise
         found[f"sqlite_{name}.sql"] = ";\n\n".join(parts) + ";\n"
     return {name: re.sub(r"[ \t]+\n", "\n", text) for name, text in found.items()}

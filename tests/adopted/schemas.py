@@ -174,4 +174,29 @@ EPOCHS = Schema(
     ("1000", "0", ""),
 )
 
-ALL = (BARE, STICKERS, CAPITALS, UUIDS, TEXTS, PARTITIONED, PAIRS, WIDE, EPOCHS)
+ITEMS = Schema(
+    "capitals and a dot, composite key, a word for retries, times without zone",
+    """create table "OrderItem" ("Order No" int not null, "Line" uuid not null, "State" varchar(10) not null, "made.at" timestamp,
+       "Began" timestamp, "Ended" timestamp, "Who" text, primary key ("Order No", "Line"))""",
+    """create table "OrderItem" ("Order No" int not null, "Line" text not null, "State" varchar(10) not null, "made.at" timestamp,
+       "Began" timestamp, "Ended" timestamp, "Who" text, primary key ("Order No", "Line"))""",
+    dict(
+        table="OrderItem",
+        key=("Order No", "Line"),
+        status="State",
+        states=dict(PENDING="New", RUNNING="Busy", SUCCESSFUL="Done", FAILED="Broken", RETRY="Again"),
+        order_by="made.at",
+        started_at="Began",
+        finished_at="Ended",
+        worker="Who",
+    ),
+    ("Order No", "Line", "State", "made.at"),
+    [
+        (1, "00000000-0000-0000-0000-00000000000b", "New", "2026-01-01 00:00:00"),
+        (2, "00000000-0000-0000-0000-00000000000a", "New", "2026-01-02 00:00:00"),
+        (1, "00000000-0000-0000-0000-00000000000a", "New", "2026-01-03 00:00:00"),
+    ],
+    ("2000-01-01", "0", "00000000-0000-0000-0000-000000000000"),
+)
+
+ALL = (BARE, STICKERS, CAPITALS, UUIDS, TEXTS, PARTITIONED, PAIRS, WIDE, EPOCHS, ITEMS)

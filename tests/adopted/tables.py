@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from copy import copy
 from typing import Any
 
 import psycopg
@@ -57,6 +58,10 @@ class Application:
         cursor = self._kept.execute(sql.encode(), values or None)
         return cursor.fetchall() if cursor.description else []
 
+    def duplicates(self, table: str, column: str) -> list[tuple[Any, ...]]:
+        """What is there more than once: nobody's work is done twice."""
+        return self.execute(f"select {column}, count(*) from {table} group by {column} having count(*) > 1")
+
     def wait(self, seconds: float) -> None:
         """What the jobs of its rows wait for comes sooner by so much."""
         if isinstance(self.engine, SqliteEngine):
@@ -81,14 +86,10 @@ class Adopted:
 
     def fill(self, rows: Sequence[tuple[Any, ...]] | None = None) -> None:
         """Rows that wait."""
-        names = ", ".join(_quoted(name) for name in self.schema.columns)
+        names = ", ".join(map(self._quoted, self.schema.columns))
         marks = ", ".join(["%s"] * len(self.schema.columns))
-        names, table = (
-            (text if isinstance(self.engine, SqliteEngine) else text.replace("%", "%%"))
-            for text in (names, self.schema.table)
-        )
         for row in self.schema.rows if rows is None else rows:
-            self.application.execute(f"insert into {table} ({names}) values ({marks})", row)
+            self._say(f"insert into {{table}} ({names}) values ({marks})", row)
 
     def states(self) -> list[str]:
         """Of all rows, in the order of those of the schema."""
@@ -103,25 +104,55 @@ class Adopted:
         words = {str(word): state for word, state in self.words.items()}
         return words[str(look.word).strip()].value
 
-    def column(self, use: str, key: Any) -> Any:
-        """A kept column of a row with a plain key."""
-        name, by = _quoted(self.adoption.kept[use]), _quoted(self.adoption.key[0])
-        return self.application.execute(f"select {name} from {self.schema.table} where {by} = %s", [key])[0][0]
+    def column(self, use: str, key: Sequence[Any]) -> Any:
+        """A kept column of a row."""
+        return self._of(key, self._quoted(self.adoption.kept[use]))
+
+    def since(self, use: str, key: Sequence[Any]) -> float | None:
+        """How many seconds ago that was, as the application understands a time of its own."""
+        then, is_number = self._quoted(self.adoption.kept[use]), isinstance(self.column(use, key), int | float)
+        if isinstance(self.engine, SqliteEngine):
+            seconds = then if is_number else f"(julianday({then}) - 2440587.5) * 86400"
+            found = self._of(key, f"(julianday('now') - 2440587.5) * 86400 - {seconds}")
+        else:
+            seconds = then if is_number else f"extract(epoch from {then}::timestamptz)"
+            found = self._of(key, f"(extract(epoch from clock_timestamp()) - {seconds})::float8")
+        return None if found is None else float(found)
+
+    def _of(self, key: Sequence[Any], shown: str) -> Any:
+        return self._say(f"select {shown} from {{table}} where {{key}}", key)[0][0]
 
     def set(self, word: str, key: Sequence[Any]) -> None:
         """The application says so, by itself."""
-        table, status = self.schema.table, _quoted(self.adoption.status)
-        where = " and ".join(f"{_quoted(name)} = %s" for name in self.adoption.key)
-        if not isinstance(self.engine, SqliteEngine):
-            table, status, where = (text.replace("%", "%%").replace("= %%s", "= %s") for text in (table, status, where))
-        self.application.execute(f"update {table} set {status} = %s where {where}", [self.adoption.words[word], *key])  # type: ignore[index]  # a state
+        status = self._quoted(self.adoption.status)
+        self._say(f"update {{table}} set {status} = %s where {{key}}", [self.adoption.words[word], *key])  # type: ignore[index]  # a state
 
     def remove(self, key: Sequence[Any]) -> None:
         """The application deletes it."""
-        table, where = self.schema.table, " and ".join(f"{_quoted(name)} = %s" for name in self.adoption.key)
-        if not isinstance(self.engine, SqliteEngine):
-            table, where = (text.replace("%", "%%").replace("= %%s", "= %s") for text in (table, where))
-        self.application.execute(f"delete from {table} where {where}", key)
+        self._say("delete from {table} where {key}", key)
+
+    def _say(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        key = " and ".join(f"{self._quoted(name)} = %s" for name in self.adoption.key)
+        table = ".".join(map(self._quoted, self.adoption.table))
+        return self.application.execute(sql.replace("{table}", table).replace("{key}", key), values)
+
+    def _quoted(self, name: str) -> str:
+        """psycopg reads a % twice."""
+        return _quoted(name) if isinstance(self.engine, SqliteEngine) else _quoted(name).replace("%", "%%")
+
+    def produce(self, jobs: Sequence[Claimed]) -> None:
+        """What an owner makes of its rows."""
+        self.application.execute("create table if not exists made (row_key text not null)")
+        for job in jobs:
+            self.application.execute("insert into made values (%s)", [str(taken_of(job).key)])
+
+    def made(self) -> int:
+        """How much there is of that."""
+        return int(self.application.execute("select count(*) from made")[0][0])
+
+    def duplicates(self) -> list[tuple[Any, ...]]:
+        """Rows that somebody has made twice."""
+        return self.application.duplicates("made", "row_key")
 
     def worker(self, number: int, *, lease: float = 15) -> Hand:
         """Somebody who takes rows."""
@@ -139,6 +170,12 @@ class Hand:
 
     def __init__(self, adopted: Adopted, worker: WorkerId, before: Sequence[str] | None = None) -> None:
         self.adopted, self.worker, self.before, self.number = adopted, worker, before, 0
+
+    def on(self, engine: Engine) -> Hand:
+        """The same worker, on connections of its own."""
+        there = copy(self.adopted)
+        there.engine = engine
+        return Hand(there, self.worker, self.before)
 
     def turn(
         self, limit: int, settles: Sequence[tuple[Claimed, Change]] = (), place: Sequence[str] | None = None

@@ -96,19 +96,17 @@ def test_the_same_table_adopted_makes_none_though_workers_are_killed(
     """At least 20 of the kills hit an owner of rows."""
     with Team.hire(tmp_path, url, ADOPTED, concurrency=4, lease=2.0, beat=0.3) as team:
         members = [team.start("--log-level", "warning") for _ in range(4)]
-        count, hits, deadline = 0, 0, time.monotonic() + 120
-        while hits < 20:
-            assert time.monotonic() < deadline, f"only {hits} kills hit an owner"
+        count, killed, deadline = 0, set[int](), time.monotonic() + 120
+        while len(killed) < 20:
+            assert time.monotonic() < deadline, f"only {len(killed)} kills hit an owner"
             if application.execute("select count(*) from stickers where status = 'queued'")[0][0] < 100:
                 fill(application, count + 1, 200)
                 count += 200
             time.sleep(random.uniform(0.01, 0.1))
-            owning = owners(application)
-            pids = [pid for member in members for pid in member.children()]
-            for pid in [pid for pid in pids if any(f"-{pid}-" in name for name in owning)][:1]:
-                with suppress(ProcessLookupError):  # it was killed the last time, and is reaped only now
-                    os.kill(pid, signal.SIGKILL)
-                    hits += 1
+            pids = [pid for member in members for pid in member.children() if pid not in killed]
+            for pid in [pid for pid in pids if is_alive(pid) and owns(application, pid)][:1]:
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
         done = [("completed", count)]
         team.until(
             lambda: application.execute("select status, count(*) from stickers group by status") == done,
@@ -117,6 +115,18 @@ def test_the_same_table_adopted_makes_none_though_workers_are_killed(
         )
         assert application.execute(DUPLICATES) == []
         assert application.execute("select count(*) from sticker_files") == [(count,)]
+
+
+def is_alive(pid: int) -> bool:
+    """Killed and not reaped yet, it is not."""
+    with suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def owns(application: Application, pid: int) -> bool:
+    """Whether this process holds rows at this moment."""
+    return any(f"-{pid}-" in name for name in owners(application))
 
 
 def owners(application: Application) -> list[str]:

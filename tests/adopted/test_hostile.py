@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,13 +18,13 @@ from dibs.adopted.postgres_extras import function_name, recovers, wakes
 from dibs.engines.dialect import Step
 from dibs.engines.engine import Engine
 from dibs.errors import InvalidOption
-from dibs.job import WorkerId
+from dibs.job import JobState, WorkerId
 from dibs.ladder import START
-from dibs.lifecycle import SUCCESS
+from dibs.lifecycle import SUCCESS, Done, failure
 from dibs.operations import adopted, workers
-from dibs.operations.adopted import RANKS, Room, taken_of
+from dibs.operations.adopted import RANKS, Room, Source, taken_of
 from dibs.operations.claims import Settle, Want
-from dibs.payload import encode
+from dibs.payload import decode, encode
 from tests.adopted.tables import Application
 from tests.engines import Engines
 
@@ -40,7 +41,7 @@ def hostile(count: int, seed: int, longest: int = 12) -> Iterator[str]:
     while len(seen) < count:
         text = "".join(chance.choice(PIECES) for _ in range(chance.randint(1, longest)))
         short = text.encode()[:60].decode(errors="ignore").strip()
-        if short and "." not in short and short.lower() not in seen:
+        if short and short.lower() not in seen:
             seen.add(short.lower())
             yield short
 
@@ -51,71 +52,109 @@ def place(request: pytest.FixtureRequest, engines: Engines) -> Iterator[Engine]:
         yield engine
 
 
-def test_200_hostile_names_through_every_statement(place: Engine) -> None:
-    """Of a table, its columns, its words, its output: forty tables of five names each."""
-    application = Application(place)
-    names, values = iter([*hostile(200, seed=1)]), [*hostile(40, seed=2, longest=20)]
-    place.run(workers.enlist(7, "worker-7", lease=15, beat=3))
-    for number, table in enumerate(names):
-        key, status, error, word = (next(names) for _ in range(4))
-        sane = {name: _quoted(name) for name in (table, key, status, error)}
-        with application.connection() as raw:
-            columns = f"{sane[key]} varchar(300) primary key not null, {sane[status]} text, {sane[error]} text"
-            raw.execute(f"create table {sane[table]} ({columns})")
-            value = values[number]
-            insert = f"insert into {sane[table]} values "
-            if place.name == "sqlite":
-                raw.execute(insert + "(?, ?, null)", [value, word])
-            else:
-                raw.execute(insert.replace("%", "%%") + "(%s, %s, null)", [value, word])
+def test_200_hostile_names_and_values_through_every_statement(place: Engine) -> None:
+    """Of a table, its columns, its words, its output: forty tables of five names each, with five rows each."""
+    names, values = iter([*hostile(200, seed=1)]), iter([*hostile(200, seed=2, longest=20)])
+    place.run(workers.enlist(7, "worker-7", lease=1500, beat=3))
+    for number in range(40):
+        table, key, status, error, word = next(names).replace(".", ""), *[next(names) for _ in range(4)]
+        keys = [next(values) for _ in range(5)]
+        create(place, [table, key, status, error], word, keys)
         words = {"PENDING": word, "RUNNING": f"{word}r", "SUCCESSFUL": f"{word}s", "FAILED": f"{word}f"}
-        said = adoption(
+        source = adopt(
+            place,
             table,
             key=key,
             status=status,
             states=words,
             error=error,
             output=(table, key),
-            where=f"{sane[key]} is not null",
+            where=f"{_quoted(key)} is not null",
         )
-        source = compiled(said, place.run(inspect(said)), place)
         assert place.run(adopted.waiting(source))
-        assert place.run(adopted.counted(source, 10)) == (1, 0)
-        ranges = [(source.name, rank, *START) for rank in RANKS]
-        room = Room(Want(WorkerId(7), number, 5, ranges), "worker-7")
-        (job,) = place.run(adopted.turn(source, room)).claimed
-        taken = taken_of(job)
-        assert taken.key == [value]
-        assert taken.done, "it is its own output"
+        assert place.run(adopted.counted(source, 10)) == (5, 0)
+        room = Room(Want(WorkerId(7), number, 5, [(source.name, rank, *START) for rank in RANKS]), "worker-7")
+        jobs = place.run(adopted.turn(source, room)).claimed
+        taken = [taken_of(job) for job in jobs]
+        assert sorted(each.key[0] for each in taken) == sorted(keys)
+        assert all(each.done for each in taken), "each is its own output"
+        for each in taken:
+            assert decode(each.row) == {
+                key: each.key[0],
+                status: f"{word}r",
+                error: None,
+                "body": body(place, each.key[0]),
+            }
         assert place.run(adopted.mend(source)) == place.run(adopted.notice(source)) == 0
-        assert not place.run(adopted.turn(source, replace(room, place=taken.place, avoid=[value]))).claimed
-        assert place.run(adopted.held(source, [Settle(job.lease, SUCCESS, key=taken.key)])) == frozenset()
-        (glimpse,) = place.run(adopted.glimpse(source, [[value]]))
-        assert (glimpse.word, glimpse.job) == (f"{word}r", job.id)
-        settle = Settle(job.lease, SUCCESS, attempt=1, key=taken.key)
-        assert not place.run(adopted.turn(source, None, [settle])).lost
-        look = place.run(adopted.look(source, [value]))
-        assert look is not None
-        assert look.word == f"{word}s"
-        assert place.run(adopted.ended(source)) == {encode([value]).decode(): job.id}
+        assert not place.run(adopted.turn(source, replace(room, place=taken[-1].place, avoid=keys))).claimed
+        assert place.run(adopted.trouble(source)) == ([], [], [], 0)
+        settles = [
+            Settle(job.lease, failed(each.key[0]), attempt=1, key=each.key)
+            for job, each in zip(jobs, taken, strict=True)
+        ]
+        settles[0] = settles[0]._replace(change=SUCCESS)
+        assert place.run(adopted.held(source, settles)) == frozenset()
+        glimpses = place.run(adopted.glimpse(source, [each.key for each in taken]))
+        assert {(glimpse.word, glimpse.job) for glimpse in glimpses} == {(f"{word}r", job.id) for job in jobs}
+        turn = place.run(adopted.turn(source, None, settles))
+        assert (turn.lost, turn.unwritten) == (frozenset(), frozenset())
+        looks = [place.run(adopted.look(source, each.key)) for each in taken]
+        assert [(look.word, look.row[error]) for look in looks if look] == [
+            (f"{word}s", None),
+            *[(f"{word}f", each.key[0]) for each in taken[1:]],
+        ]
+        ended = {encode(each.key).decode(): job.id for job, each in zip(jobs, taken, strict=True)}
+        assert place.run(adopted.ended(source)) == ended
         assert place.run(adopted.first(source, [])) is None
-        again = f"update {sane[table]} set {sane[status]} = "
-        with application.connection() as raw:
-            raw.execute(again + "?" if place.name == "sqlite" else again.replace("%", "%%") + "%s", [word])
-        (anew,) = place.run(adopted.turn(source, Room(Want(WorkerId(7), number, 5, ()), "worker-7", [""]))).claimed
-        assert taken_of(anew).key == [value]
-        assert taken_of(anew).done
+        say(place, f"update {_quoted(table)} set {_quoted(status)} = §", [word])
+        assert place.run(adopted.first(source, keys)) is None
+        anew = place.run(adopted.turn(source, Room(Want(WorkerId(7), number, 5, ()), "worker-7", [""]))).claimed
+        assert sorted(taken_of(job).key[0] for job in anew) == sorted(keys)
+        assert all(taken_of(job).done for job in anew)
         place.run(adopted.rehearse(source))
-        place.run(adopted.trouble(source))
+        assert place.run(adopted.trouble(source)) == ([], [], [], 0)
         assert place.run(adopted.explain(source))
+
+
+def adopt(place: Engine, table: str, **said: Any) -> Source:
+    meant = adoption(table, **said)
+    return compiled(meant, place.run(inspect(meant)), place)
+
+
+def create(place: Engine, names: Sequence[str], word: str, keys: Sequence[str]) -> None:
+    """A table, and a row that waits for each key."""
+    table, key, status, error = map(_quoted, names)
+    columns = f"{key} varchar(300) primary key not null, {status} text, {error} text, body text"
+    say(place, f"create table {table} ({columns})")
+    for each in keys:
+        say(place, f"insert into {table} values (§, §, null, §)", [each, word, body(place, each)])
+
+
+def say(place: Engine, sql: str, values: Sequence[str] = ()) -> None:
+    """The application itself; § stands for a value, for names may have a % or a ? of their own."""
+    with Application(place).connection() as raw:
+        if place.name == "sqlite":
+            raw.execute(sql.replace("§", "?"), values)
+        else:
+            raw.execute(sql.replace("%", "%%").replace("§", "%s") if values else sql, values or None)
+
+
+def body(place: Engine, value: str) -> str:
+    """10 kB of it; with a NUL, where it can be stored."""
+    between = "\0" if place.name == "sqlite" else "\n"
+    return between.join([value] * 10_000)[:10_000]
+
+
+def failed(error: str) -> Done:
+    return Done(JobState.FAILED, failure=encode(failure(1, error)))
 
 
 def test_200_hostile_names_through_what_is_added_to_a_table(place: Engine) -> None:
     """Columns, indexes, triggers and the function for cron; then the application goes on as before."""
     application = Application(place)
     names = iter([*hostile(200, seed=3)])
-    for table in names:
-        key, status, started, word = (next(names) for _ in range(4))
+    for name in names:
+        table, (key, status, started, word) = name.replace(".", ""), (next(names) for _ in range(4))
         words = {"PENDING": word, "RUNNING": f"{word}r", "SUCCESSFUL": f"{word}s", "FAILED": f"{word}f"}
         said = adoption(table, key=key, status=status, started_at=started, states=words, output=(table, key))
         with application.connection() as raw:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import pytest
@@ -37,16 +36,17 @@ async def opened(app: Dibs, rows: int) -> RowLane:
     return RowLane.open(app.engine, WorkerId(7), lambda *_: None, source, "worker-7", tells=False)
 
 
-@pytest.mark.slow
-async def test_between_ticks_new_rows_alone_are_asked_for(async_app: Dibs) -> None:
-    lane = await opened(async_app, 1000)
-    ask, alone, until = Ask((), 1), list[bool](), time.monotonic() + 0.6
-    turn = await lane.turn(ask)
-    while time.monotonic() < until and turn.claimed:
+async def test_between_ticks_new_rows_alone_are_asked_for(async_app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "TICK", 100_000.0)
+    lane = await opened(async_app, 20)
+    ask, alone = Ask((), 1), list[bool]()
+    for number in range(7):
+        if number == 4:
+            monkeypatch.setattr(ladder, "TICK", 90_000.0)  # the next tick
         alone.append(lane._new_alone(ask))
-        turn = await lane.turn(ask, said(turn.claimed))
+        assert len((await lane.turn(ask)).claimed) == 1
     await lane.aclose()
-    assert alone.count(True) > alone.count(False) >= 2
+    assert alone == [False, True, True, True, False, True, True]
 
 
 async def test_a_retry_does_not_wait_until_there_are_no_new_rows(async_app: Dibs) -> None:

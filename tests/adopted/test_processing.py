@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 from uuid import UUID
 
 import pytest
@@ -583,18 +583,53 @@ def test_more_that_does_not_fit(app: Dibs) -> None:
             adopted.source(app.engine)
 
 
+@pytest.fixture
+def stranger(app: Dibs, application: Application) -> Iterator[Dibs]:
+    """Somebody who may do with our tables what they like, and with those of the application what everybody may."""
+    role = application.execute("select 'stranger of ' || current_database()")[0][0]  # the server is not ours alone
+    application.execute(f'create role "{role}" login; grant usage on schema dibs to "{role}"')
+    for kind in ("tables", "sequences", "functions"):
+        application.execute(f'grant all on all {kind} in schema dibs to "{role}"')
+    parts = urlsplit(app.url)
+    stranger = Dibs(urlunsplit(parts._replace(netloc=f"{quote(role)}@{parts.netloc.rpartition('@')[2]}")))
+    yield stranger
+    stranger.close()
+    application.execute(f'drop owned by "{role}"; drop role "{role}"')
+
+
+WRITTEN = "grant update (status, error) on stickers to public"
+READ = "grant select on stickers to public"
+
+
 @on_postgres
-def test_who_may_not_touch_the_table_is_told(app: Dibs, application: Application) -> None:
-    application.execute("create role nobody_of_ours login; grant usage on schema dibs to nobody_of_ours")
-    application.execute("grant select on all tables in schema dibs to nobody_of_ours")
-    try:
-        parts = urlsplit(app.url)
-        there = urlunsplit(parts._replace(netloc=f"nobody_of_ours@{parts.netloc.rpartition('@')[2]}"))
-        stranger = Dibs(there)
-        adopted = stranger.adopt(**said())
-        adopted.process(lambda row: None)
-        with pytest.raises(NotAdoptable, match="grant select, update"):
-            adopted.source(stranger.engine)
-        stranger.close()
-    finally:
-        application.execute("drop owned by nobody_of_ours; drop role nobody_of_ours")
+@pytest.mark.parametrize(
+    "grants, words",
+    [
+        ((), "stickers cannot be adopted: .* grant select on it, and update of status, error"),
+        ((WRITTEN,), "stickers cannot be adopted: .* grant select on it, and update of status, error"),
+        ((READ, "grant update (status) on stickers to public"), "stickers .* grant select .* update"),
+        ((READ, WRITTEN), "files cannot be adopted: this user may not read its columns sticker"),
+    ],
+)
+def test_who_may_not_touch_a_table_is_told(
+    stranger: Dibs, application: Application, grants: Sequence[str], words: str
+) -> None:
+    for grant in grants:
+        application.execute(grant)
+    adopted = stranger.adopt(**said(error="error", output=("files", "sticker")))
+    with pytest.raises(NotAdoptable, match=words):
+        adopted.source(stranger.engine)
+
+
+@on_postgres
+def test_who_may_write_some_columns_may_work(stranger: Dibs, application: Application) -> None:
+    """And who may read only what names the row, of the output."""
+    for grant in (READ, WRITTEN, "grant select (sticker) on files to public"):
+        application.execute(grant)
+    adopted = stranger.adopt(**said(error="error", output=("files", "sticker")))
+    adopted.process(lambda row: None)
+    fill(application, 7)
+    application.execute("insert into files values (3, null)")
+    stranger.drain()
+    assert statuses(application) == {"completed": 7}
+    assert stranger.engine.run(rows.trouble(adopted.source(stranger.engine))) == ([], [], [], 0)

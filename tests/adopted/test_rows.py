@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 
-from dibs.job import JobState
+from dibs.job import Claimed, JobState
 from dibs.ladder import START
 from dibs.lifecycle import SUCCESS, Back, Change, Done, Way, failure
 from dibs.operations import adopted as rows
 from dibs.operations import claims, jobs, workers
 from dibs.operations.adopted import taken_of
 from dibs.payload import decode, encode
-from tests.adopted.tables import Adopted
+from tests.actors import Actors, Worker
+from tests.adopted.tables import Adopted, Hand
+from tests.conformance.elsewhere import another
 
+PATIENCE = 30.0
 FAILED = Done(JobState.FAILED, failure=encode(failure(1, "ValueError: it's 100% broken")))
 
 
-def keys_of(claimed: list) -> list[list]:
+def keys_of(claimed: Iterable[Claimed]) -> list[list[str]]:
     return [[str(part) for part in taken_of(job).key] for job in claimed]
 
 
@@ -38,6 +45,53 @@ def test_a_row_has_one_owner(adopted: Adopted) -> None:
     assert len(two) == 1
     assert not first.take()
     assert not second.take()
+
+
+def test_claimers_at_once_share_the_rows(adopted: Adopted) -> None:
+    """New rows, and rows that were handed back: each has one owner, and is made once."""
+    adopted.fill()
+    hands = [adopted.worker(n) for n in (1, 2, 3)]
+    engines = [another(adopted.engine) for _ in hands]
+    all_of_them = sorted([str(part) for part in adopted.key(n)] for n in range(3))
+    for change in (Back(Way.RELEASE), SUCCESS):
+        taken = at_once([hand.on(engine) for hand, engine in zip(hands, engines, strict=True)])
+        assert sorted(keys_of(job for some in taken for job in some)) == all_of_them
+        for hand, some in zip(hands, taken, strict=True):
+            if not hand.settle(*[(job, change) for job in some]).lost and change is SUCCESS:
+                adopted.produce(some)
+    for engine in engines:
+        engine.close()
+    assert adopted.states() == ["SUCCESSFUL"] * 3
+    assert adopted.made() == 3
+    assert adopted.duplicates() == []
+
+
+def at_once(hands: list[Hand]) -> list[list[Claimed]]:
+    """What each of them takes, as long as it gets something."""
+    barrier = Barrier(len(hands))
+
+    def take(hand: Hand) -> list[Claimed]:
+        barrier.wait(PATIENCE)
+        got = list[Claimed]()
+        while some := hand.take(1):
+            got += some
+        return got
+
+    with ThreadPoolExecutor(len(hands)) as threads:
+        return [*threads.map(take, hands)]
+
+
+def test_columns_are_kept_up_to_date(adopted: Adopted) -> None:
+    adopted.fill()
+    worker, kept, key = adopted.worker(7), adopted.adoption.kept, adopted.key(0)
+    (job,) = worker.take(1)
+    for use, value in {"worker": "worker-7", "attempts": 1, "finished_at": None}.items():
+        assert use not in kept or adopted.column(use, key) == value
+    assert "started_at" not in kept or -1 <= adopted.since("started_at", key) < PATIENCE
+    worker.settle((job, FAILED))
+    assert "finished_at" not in kept or -1 <= adopted.since("finished_at", key) < PATIENCE
+    assert "error" not in kept or adopted.column("error", key) == "ValueError: it's 100% broken"
+    assert "worker" not in kept or adopted.column("worker", key) == "worker-7"
 
 
 def test_outcomes_are_written_into_the_rows(adopted: Adopted) -> None:
@@ -96,16 +150,41 @@ def test_a_late_owner_cannot_write(adopted: Adopted) -> None:
     adopted.engine.run(workers.recover(known=[late.worker]))
     adopted.engine.run(rows.mend(adopted.source))
     assert adopted.states()[0] in ("PENDING", "RETRY")
-    refused = late.settle((job, SUCCESS))
-    assert refused.lost == {job.id}
+    assert late.settle((job, SUCCESS)).lost == {job.id}
     assert adopted.states()[0] in ("PENDING", "RETRY")
     mine = until_taken(adopted, heir, job.id)
     assert mine.attempts == 2
     assert mine.crashes == 1
     assert late.settle((job, FAILED)).lost == {job.id}
     assert adopted.states()[0] == "RUNNING"
-    heir.settle((mine, SUCCESS))
+    assert not heir.settle((mine, SUCCESS)).lost
+    adopted.produce([mine])
     assert adopted.states()[0] == "SUCCESSFUL"
+    assert late.settle((job, FAILED)).lost == {job.id}
+    assert adopted.states()[0] == "SUCCESSFUL"
+    assert adopted.duplicates() == []
+
+
+def test_a_judge_takes_the_rows_of_the_silent(adopted: Adopted) -> None:
+    """By its own beats, and theirs; they come one at a time, since one of them may have killed their worker."""
+    adopted.fill()
+    silent, judge = adopted.worker(1), adopted.worker(2)
+    lost = silent.take()
+    actors = Actors(adopted.engine)
+    assert not adopted.engine.run(workers.recover(judge.worker)).jobs, "it beats"
+    actors.age(Worker(adopted.engine, silent.worker, ""), 16)
+    actors.trust(Worker(adopted.engine, judge.worker, ""), 16)
+    assert set(adopted.engine.run(workers.recover(judge.worker)).jobs) == {job.id for job in lost}
+    assert adopted.engine.run(rows.mend(adopted.source)) == 3
+    adopted.application.wait(1)
+    for _ in lost:
+        (job,) = judge.take()
+        assert (job.suspect, job.attempts, job.crashes) == (True, 2, 1)
+        assert taken_of(job).row is not None
+        judge.settle((job, SUCCESS))
+    assert not judge.take()
+    assert silent.settle(*[(job, FAILED) for job in lost]).lost == {job.id for job in lost}
+    assert adopted.states() == ["SUCCESSFUL"] * 3
 
 
 def until_taken(adopted: Adopted, worker, job_id):

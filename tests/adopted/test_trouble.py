@@ -13,6 +13,7 @@ import pytest
 
 from dibs import Dibs, Job, JobState
 from dibs.adopted.check import apply, check, plan
+from dibs.adopted.source import Adopted
 from dibs.errors import DatabaseError, Locked, NotAdoptable
 from dibs.lifecycle import Back, Way
 from dibs.operations import adopted as rows
@@ -480,7 +481,7 @@ def test_tables_may_be_named_like_anything(app: Dibs, name: str) -> None:
     assert ran == [1, 1]
     assert application.execute(f'select status from "{name}"') == [("completed",)]
     source = adopted.source(app.engine)
-    assert app.engine.run(rows.trouble(source)) == ([], [], [])
+    assert app.engine.run(rows.trouble(source)) == ([], [], [], 0)
     assert app.engine.run(rows.mend(source)) == app.engine.run(rows.notice(source)) == 0
 
 
@@ -535,7 +536,7 @@ async def test_rows_are_looked_for_as_seldom_as_their_user_says(url: str) -> Non
 
     fill(application, 1)
     async with app.running() as worker:
-        await until(lambda: ran == [1, 1])
+        await until(lambda: statuses(application) == {"completed": 1})  # who settles may claim in the same turn
         await until(lambda: worker.feeds["stickers"].dry)
         if app.engine.name == "postgres":
             application.execute("insert into stickers (id, status) values (2, 'queued')")
@@ -584,6 +585,45 @@ async def test_behind_a_pooler_the_lane_has_its_settings_all_the_same(app: Dibs,
 # What a check says
 
 
+def stuck(app: Dibs, adopted: Adopted) -> list[str]:
+    return app.engine.run(rows.trouble(adopted.source(app.engine))).stuck
+
+
+def test_a_row_of_a_silent_worker_is_stuck(app: Dibs, application: Application) -> None:
+    """Its row in the list of workers is still there: nobody has judged it yet."""
+    stickers = adopt(app)
+    fill(application, 1)
+    hand(app, stickers).take(1)
+    assert stuck(app, stickers) == []
+    age(application, 1600)
+    assert stuck(app, stickers) == ["1"]
+
+
+def age(application: Application, seconds: float) -> None:
+    """All workers have been silent for so long."""
+    if application.engine.name == "sqlite":
+        application.execute(f"update dibs_workers set beat_at = beat_at - {seconds * 1_000_000:.0f}")
+    else:
+        application.execute(f"update dibs.workers set beat_at = beat_at - interval '{seconds} s'")
+
+
+def test_a_row_that_waits_for_us_is_not_stuck(app: Dibs, application: Application) -> None:
+    """For its hook, for its next attempt since its worker died, or for its time to be over."""
+    stickers = adopt(app)
+    fill(application, 2)
+    worker = hand(app, stickers)
+    one, _ = worker.take(2)
+    worker.settle((one, Back(Way.FINISH, 0.0)))
+    app.engine.run(workers.recover(known=[7]))  # type: ignore[list-item]  # a number
+    application.execute("insert into stickers (id, status) values (3, 'started')")
+    assert stuck(app, stickers) == ["3"]
+    app.engine.run(rows.notice(stickers.source(app.engine)))
+    assert statuses(application) == {"started": 3}
+    assert stuck(app, stickers) == []
+    application.wait(700)
+    assert sorted(stuck(app, stickers)) == ["1", "2", "3"], "nobody comes for them"
+
+
 @on_postgres
 def test_a_partitioned_table_with_its_indexes_is_good(app: Dibs) -> None:
     application = Application(app.engine)
@@ -613,3 +653,52 @@ def test_an_index_for_another_word_is_not_ours(app: Dibs) -> None:
     words = dict(PENDING=1, RUNNING=10, SUCCESSFUL=2, FAILED=3)
     found = plan(app.adopt("t", key="id", status="status", states=words), app.engine)
     assert [("waiting" in each.sql, "running" in each.sql) for each in found] == [(True, False)]
+
+
+TENANTS = "create table t (id integer primary key, status varchar(9), tenant integer, next varchar(9), note text)"
+
+
+def lacks(app: Dibs, **more: Any) -> set[str]:
+    """Which of the two indexes."""
+    found = plan(app.adopt("t", key="id", status="status", states=WORDS, **more), app.engine)
+    return {use for use in ("waiting", "running") if any(f"t_dibs_{use}" in each.sql for each in found)}
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["status = 'queued' and tenant = 7", "next = 'queued'", "status = 'queued' and next = 'queued'",
+     "status <> 'queued'", "status = 'queue'", "status = 'queued' or tenant = 7", "status in ('queued', 'started')"],
+)  # fmt: skip
+def test_an_index_for_fewer_rows_is_not_taken_for_ours(app: Dibs, where: str) -> None:
+    application = Application(app.engine)
+    application.execute(TENANTS)
+    application.execute(f"create index theirs on t (id) where {where}")
+    assert lacks(app) == {"waiting", "running"}
+
+
+@pytest.mark.parametrize("where", ["status = 'queued'", "((\"status\") = 'queued')", "Status='queued'"])
+def test_an_index_for_just_those_rows_is_as_good_as_ours(app: Dibs, where: str) -> None:
+    application = Application(app.engine)
+    application.execute(TENANTS)
+    application.execute(f"create index theirs on t (id)\nwhere {where}")
+    assert lacks(app) == {"running"}
+
+
+@pytest.mark.parametrize("where", ["status = 'queued' and note is null", "(note is null) AND status = 'queued'"])
+def test_an_index_for_the_rows_that_are_meant_is_good(app: Dibs, where: str) -> None:
+    application = Application(app.engine)
+    application.execute(TENANTS)
+    application.execute(f"create index theirs on t (id) where {where}")
+    assert lacks(app, where="note is null -- not those that are noted") == {"running"}
+
+
+def test_an_index_of_ours_for_another_word_is_made_anew(app: Dibs) -> None:
+    application = Application(app.engine)
+    application.execute(TENANTS)
+    application.execute("create index t_dibs_waiting on t (id) where status = 'new'")
+    adopted = app.adopt("t", key="id", status="status", states=WORDS)
+    first, *_ = plan(adopted, app.engine)
+    assert (first.sql.startswith("drop index"), "other rows" in first.why) == (True, True)
+    for each in plan(adopted, app.engine):
+        apply(each, app.engine)
+    assert plan(adopted, app.engine) == []

@@ -111,6 +111,20 @@ def test_a_table_with_rows_can_be_paused(shell: Shell, url: str, name: str, appl
     assert (result.exit_code, result.output.strip()) == (0, "paused stickers")
 
 
+def test_rows_are_listed_like_jobs(shell: Shell, name: str, application: Application, app: Dibs) -> None:
+    """Those that wait are counted with their queue; those that have run are jobs, whose payload is their key."""
+    shell.dibs("adopt", "apply", name, "--existing", "queued", "--yes")
+    application.execute("insert into stickers (id, created_at, title, status) values (2, '2026-01-02', 'x', 'queued')")
+    (queue,) = json.loads(shell.dibs("queues", "list", name, "--json").output)
+    assert (queue["name"], queue["waiting"]) == ("stickers", 2)
+    assert shell.dibs("jobs", "list", name).output == "no such job\n"
+    shell.dibs("drain", name, "--limit", "1")
+    assert "stickers" in shell.dibs("queues", "list", name).output
+    (listed,) = json.loads(shell.dibs("jobs", "list", name, "--queue", "stickers", "--json").output)["jobs"]
+    assert (listed["type"], listed["queue"], listed["state"]) == ("stickers", "stickers", "SUCCESSFUL")
+    assert listed["payload"] == {"table": "stickers", "key": ["1" if app.engine.name == "postgres" else 1]}
+
+
 def test_an_app_that_adopts_nothing_says_so(shell: Shell, url: str) -> None:
     name = shell.write(f"from dibs import Dibs\napp = Dibs({url!r})\n") + ":app"
     result = shell.dibs("adopt", "check", name)
@@ -159,3 +173,28 @@ def test_triggers_and_a_function_for_cron(shell: Shell, name: str, application: 
         assert left_behind == 1
         states = dict(raw.execute("select id, status from stickers").fetchall())
     assert states == {1: "completed", 5: "queued", 6: "started", 7: "started"}, "of 7 nobody knows since when"
+
+
+@on_postgres
+@pytest.mark.parametrize(
+    "said, other, stale",
+    [
+        ("stuck_after=60", "stuck_after=90", {"recover stickers"}),
+        ("title <> '100%'", "title <> '90%'", {"recover stickers"}),
+        ('PENDING="queued"', 'PENDING="waiting"', {"recover stickers", "wake stickers"}),
+    ],
+)
+def test_a_function_for_something_else_is_said(
+    shell: Shell, url: str, name: str, application: Application, said: str, other: str, stale: set[str]
+) -> None:
+    shell.dibs("adopt", "apply", name, "--existing", "completed", "--yes")
+    shell.dibs("adopt", "apply", name, "--wake", "--cron", "--yes")
+    assert shell.dibs("adopt", "check", name).exit_code == 0
+    changed = shell.write(APP.format(url=url).replace(said, other)) + ":app"
+    shell.dibs("adopt", "apply", changed, "--yes")
+    checked = shell.dibs("adopt", "check", changed, "--json")
+    assert checked.exit_code == 1
+    found = [each["problem"] for each in json.loads(checked.output)[0]["findings"]]
+    assert {each.split("'")[1] for each in found} == stale
+    shell.dibs("adopt", "apply", changed, "--wake", "--cron", "--yes")
+    assert shell.dibs("adopt", "check", changed).exit_code == 0

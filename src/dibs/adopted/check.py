@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dibs.adopted.inspect import inspect
 from dibs.adopted.plan import Improvement, Plan, tables
+from dibs.adopted.postgres import PostgresTable
+from dibs.adopted.postgres_extras import function_name, recovers, wakes
 from dibs.adopted.source import Adopted
 from dibs.engines.dialect import Step
 from dibs.engines.engine import Engine
@@ -65,13 +68,41 @@ def check(table: Adopted, engine: Engine) -> Checked:
         findings.append(
             Finding(f"{_many(trouble.stuck)} rows say that they run, and nobody alive works on them", f"such as {some}")
         )
+    if trouble.nameless:
+        said = "rows have a key that cannot name them: null, bytes, or a text with NUL. They are left alone"
+        findings.append(Finding(f"{trouble.nameless:,} {said}"))
     if trouble.duplicates:
         query = source.steps["duplicates"][0].sql.replace("%%", "%")
         findings.append(Finding(f"{_many(trouble.duplicates)} rows have more than one output", query + ";"))
+    findings += _stale(table, engine, engine.run(adopted.functions(source)))
     explained = engine.run(adopted.explain(source))
     if any(map(_is_slow, explained)) and engine.run(adopted.counted(source, MANY))[0] >= MANY:
         findings.append(Finding("a claim reads more than the rows that it takes", "\n".join(explained)))
     return Checked(table.name, findings, explained)
+
+
+def _stale(table: Adopted, engine: Engine, functions: dict[str, str]) -> list[Finding]:
+    """Triggers and the recovery for cron have the words, the condition and the time in them."""
+    if not functions:
+        return []
+    made = _extras(table, engine)
+    return [
+        Finding(
+            f"the function {name!r} was made for something else than is said of the table now: make it anew", sql + ";"
+        )
+        for name, body in functions.items()
+        for sql in made.get(name, ())[:1]
+        if body not in sql
+    ]
+
+
+def _extras(table: Adopted, engine: Engine) -> dict[str, list[str]]:
+    """What may have been added on PostgreSQL, by the names of its functions."""
+    texts = PostgresTable(table.adoption, engine.run(inspect(table.adoption)), engine.dialect.own)
+    found = {function_name("wake", table.name): wakes(texts)}
+    if table.adoption.started_at:
+        found[function_name("recover", table.name)] = [recovers(texts, table.adoption.stuck_after)]
+    return found
 
 
 def _many(found: Sequence[object]) -> str:

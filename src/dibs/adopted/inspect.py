@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,7 +12,8 @@ from dibs.errors import NotAdoptable
 from dibs.operations.catalogue import TABLES, Column, Table, describe
 from dibs.operations.operation import Conversation, operation
 
-LOOSE = ("real", "double precision", "interval", "money", "xml", "an array", "a range", "a composite")
+LOOSE = ("interval", "money", "xml", "an array", "a range", "a composite")
+FLOATING = re.compile(r"\b(real|double|float\d*)\b", re.IGNORECASE)  # a file says it in any case
 KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index"}
 
 
@@ -28,11 +30,13 @@ def inspect(adoption: Adoption) -> Conversation[Found]:
     """Look, and compare."""
     table = usable(adoption.table, (yield from describe(adoption.table)))
     named(adoption, table)
+    allowed(adoption, table)
     _check(adoption, table)
     if adoption.output is None:
         return Found(table, None)
     output = usable(adoption.output.table, (yield from describe(adoption.output.table)))
     _has(output, adoption.output.columns)
+    readable(output, adoption.output.columns)
     if len(adoption.output.columns) != len(adoption.key):
         raise NotAdoptable(adoption.name, "output names as many columns as the key has, in the same order")
     return Found(table, output)
@@ -46,9 +50,22 @@ def usable(parts: Sequence[str], table: Table | None) -> Table:
     if table.kind not in TABLES:
         kind = KINDS.get(table.kind, "no table")
         raise NotAdoptable(name, f"it is {kind}, whose rows cannot be locked. Adopt the table beneath")
-    if not table.allowed:
-        raise NotAdoptable(name, "this user may not select from and update it: grant select, update")
     return table
+
+
+def allowed(adoption: Adoption, table: Table) -> None:
+    """Rows are read whole; of their columns those are written that are kept up to date."""
+    written = [adoption.status, *adoption.kept.values()]
+    if table.readable and all(table.columns[name].writable for name in written if name in table.columns):
+        return
+    need = f"grant select on it, and update of {', '.join(written)}"
+    raise NotAdoptable(adoption.name, f"this user may not read its rows and write their status: {need}")
+
+
+def readable(table: Table, names: Sequence[str]) -> None:
+    """Of an output only that is read which names the row."""
+    if hidden := [name for name in names if name in table.columns and not table.columns[name].readable]:
+        raise NotAdoptable(table.name, f"this user may not read its columns {', '.join(hidden)}: grant select")
 
 
 def named(adoption: Adoption, table: Table) -> None:
@@ -72,7 +89,8 @@ def _check(adoption: Adoption, table: Table) -> None:
     if blobs := [name for name in adoption.key if table.columns[name].type.upper() == "BLOB"]:
         raise NotAdoptable(adoption.name, f"its key {', '.join(blobs)} is a blob, which cannot be written as text")
     for name in adoption.key:
-        if (kind := table.columns[name].plain) in LOOSE:
+        kind = table.columns[name].plain
+        if kind in LOOSE or FLOATING.search(kind):
             said = f"its key {name} is {kind}, whose text hangs on settings of the session: it cannot name a row"
             raise NotAdoptable(adoption.name, said)
     _check_words(adoption, table.columns[adoption.status])

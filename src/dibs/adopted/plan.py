@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
 from dibs.adopted import postgres_words, sqlite_words
-from dibs.adopted.inspect import Found, named, usable
+from dibs.adopted.conditions import holds
+from dibs.adopted.inspect import Found, allowed, named, readable, usable
 from dibs.adopted.mapping import Adoption, Word
 from dibs.errors import NotAdoptable
 from dibs.job import JobState
@@ -16,7 +16,6 @@ from dibs.operations.catalogue import Table, describe
 from dibs.operations.operation import Conversation, operation
 
 LONGEST_NAME = 63
-OF = {JobState.PENDING: "waiting", JobState.RUNNING: "running"}  # what the indexes are called
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +31,12 @@ def tables(adoption: Adoption) -> Conversation[Found]:
     """Both tables as they are, whatever they lack."""
     table = usable(adoption.table, (yield from describe(adoption.table)))
     named(adoption, table)
+    allowed(adoption, table)
     if adoption.output is None:
         return Found(table, None)
-    return Found(table, usable(adoption.output.table, (yield from describe(adoption.output.table))))
+    output = usable(adoption.output.table, (yield from describe(adoption.output.table)))
+    readable(output, adoption.output.columns)
+    return Found(table, output)
 
 
 class Plan:
@@ -122,15 +124,13 @@ class Plan:
             yield from self._index(output, "once", names, None, "the database itself refuses a second output for a row")
 
     def _has(self, table: Table, columns: Sequence[str], state: JobState) -> bool:
-        """An index on these columns for the rows in this state, or for all, and a name of ours."""
-        word = self.adoption.words[state]
-        said = "|".join(re.escape(f"= {each}") for each in (self.literal(word), f"({word})"))
-        says = re.compile(f"({said})(?![\\w'])")
+        """An index on these columns for the rows in this state, whatever it is called."""
+        status, word, meant = self.adoption.status, self.adoption.words[state], self.adoption.where
         return any(
             list(index.columns[: len(columns)]) == list(columns)
             and index.valid
             and index.where is not None
-            and (index.name == index_name(table.name, OF[state]) or says.search(index.where))
+            and holds(index.where, status, word, meant, any_case=self.is_sqlite)
             for index in table.indexes
         )
 
@@ -143,9 +143,11 @@ class Plan:
         where = ""
         if state is not None:
             where = f" where {self.quoted(self.adoption.status)} = {self.literal(self.adoption.words[state])}"
-        if any(index.name == index_name(table.name, use) and not index.valid for index in table.indexes):
-            half = f"{self.quoted(table.schema)}.{name}"
-            yield Improvement(f"drop index {now}if exists {half}", "its making has failed halfway: it is of no use")
+        if there := next((index for index in table.indexes if index.name == index_name(table.name, use)), None):
+            halfway = "its making has failed halfway: it is of no use"
+            other = "it is for other rows or columns than those that are meant now"
+            drop = f"drop index {now}if exists {self.quoted(table.schema)}.{name}"
+            yield Improvement(drop, other if there.valid else halfway)
         sql = f"create {unique}index {now}if not exists {name} on {self._table(table)} ({', '.join(columns)}){where}"
         yield Improvement(sql, why)
 

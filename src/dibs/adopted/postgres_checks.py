@@ -37,12 +37,16 @@ def _unknown(table: PostgresTable) -> str:
 
 
 def _stuck(table: PostgresTable) -> str:
-    """Rows that say that they run, for too long as far as one can see, and nobody alive has them."""
+    """Rows that say that they run, for too long as far as one can see, which nobody alive has, and for which nobody is
+    about to come."""
+    alive = "abs(extract(epoch from statement_timestamp() - w.beat_at)) <= w.lease"
+    soon = "j.run_at > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8)"
     return (
         f"select {table.row_key('t')} from {table.table} t\n"
         f"where {table.status} = {table.word(JobState.RUNNING)} and not {table.still_fresh('t')} and {table.condition('t')}\n"
-        f"  and not exists (select from {table.own}jobs j join {table.own}workers w on w.id = j.worker >> 20\n"
-        f"    where j.type = {table.name} and j.row_key = {table.row_key('t')} and j.held) limit 1000"
+        f"  and not exists (select from {table.own}jobs j left join {table.own}workers w on w.id = j.worker >> 20\n"
+        f"    where j.type = {table.name} and j.row_key = {table.row_key('t')}\n"
+        f"      and case when j.held then {alive} else {soon} end) limit 1000"
     )
 
 

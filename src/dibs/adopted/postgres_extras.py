@@ -8,6 +8,7 @@ from dibs.adopted.postgres import PostgresTable
 from dibs.adopted.postgres_words import literal, quoted
 from dibs.errors import NotAdoptable
 from dibs.job import JobState
+from dibs.operations.adopted import UNWRITTEN
 
 LONGEST_NAME = 63
 
@@ -43,14 +44,17 @@ def recovers(table: PostgresTable, stuck_after: float) -> str:
     has_job = (
         f"select j.id from {table.own}jobs j where j.type = {table.name} and j.row_key = {table.row_key('t')} limit 1"
     )
+    words = ", ".join(table.word(state) for state in table.adoption.left_behind)
     left = (
-        f"t.{table.status} = {table.word(JobState.RUNNING)} and t.{quoted(started)} is not null\n"
+        f"t.{table.status} in ({words}) and t.{quoted(started)} is not null\n"
         f"    and not {table.still_fresh('t')} and {table.condition('t')}\n"
-        f"    and ({has_job}) is null"
+        f"    and ({has_job}) is null\n"
+        f"    and not exists (select from {table.own}dead j where j.type = {table.name} and j.row_key = {table.row_key('t')} and j.hook_error = {literal(UNWRITTEN)})"
     )
-    done = f"update {table.table} t set {table.status} = {table.word(JobState.SUCCESSFUL)} where {left} and {table.has_output('t')};"
+    done = f"""update {table.table} t set {_completes(table)} where {left} and {table.has_output("t")};
+  get diagnostics completed = row_count;"""
     body = f"""declare
-  silent bigint[]; beats timestamptz[]; freed bigint; left_behind bigint;
+  silent bigint[]; beats timestamptz[]; freed bigint; completed bigint := 0; left_behind bigint;
 begin
   select array_agg(id), array_agg(beat_at) into silent, beats from {table.own}workers
   where abs(extract(epoch from clock_timestamp() - beat_at)) > 2 * lease;
@@ -64,11 +68,31 @@ begin
   {done if table.adoption.output else ""}
   update {table.table} t set {table.status} = {table.word(JobState.PENDING)} where {left};
   get diagnostics left_behind = row_count;
-  return freed + left_behind;
+  return freed + completed + left_behind;
 end"""
     text = _dollars(body.replace("%(stuck_after)s", f"{stuck_after:g}"))
     return _plain(
         f"create or replace function {function}() returns bigint language plpgsql\nset search_path from current as {text}"
+    )
+
+
+def _completes(table: PostgresTable) -> str:
+    """What is written into a row whose output is there."""
+    kept = table.adoption.kept
+    sets = [f"{table.status} = {table.word(JobState.SUCCESSFUL)}"]
+    if name := kept.get("finished_at"):
+        sets.append(f"{quoted(name)} = {table.now(name)}")
+    if name := kept.get("error"):
+        sets.append(f"{quoted(name)} = null")
+    return ", ".join(sets)
+
+
+def functions(table: PostgresTable) -> str:
+    """What there is of both functions, as it was made."""
+    names = ", ".join(literal(function_name(use, table.adoption.name)) for use in ("wake", "recover"))
+    return (
+        f"select proname::text, prosrc from pg_proc where proname in ({names})\n"
+        f"and pronamespace = (select pronamespace from pg_proc where oid = '{table.own}wake_1'::regproc) order by 1"
     )
 
 

@@ -51,7 +51,7 @@ class RowSignature:
 
     def load(self, document: bytes | str | None) -> dict[str, Any]:
         """The row, in types of Python."""
-        row = taken_of_document(document)
+        row = _row_of(document)
         return {self.name: Row({name: self._read(name, value) for name, value in row.items()})}
 
     def dump(self, arguments: dict[str, Any], limit: int = 0) -> bytes:
@@ -79,15 +79,20 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
-def taken_of_document(document: bytes | str | None) -> dict[str, Any]:
+def _row_of(document: bytes | str | None) -> dict[str, Any]:
     """The row of a claim's payload."""
-    row: dict[str, Any] = _decode(document or b"{}").get("row", {})
+    taken = _decode(document or b"{}")
+    if problem := taken.get("problem"):
+        raise InvalidPayload(f"The row cannot be read: {problem}")
+    row: dict[str, Any] = taken.get("row", {})
     return row
 
 
 def _from_file(value: Any) -> Any:
-    """SQLite keeps whatever was put into a column: only bytes come as an object."""
-    return bytes.fromhex(value["bytes"]) if isinstance(value, dict) else _plain(value)
+    """SQLite keeps whatever was put into a column: only bytes and numbers without end come as an object."""
+    if not isinstance(value, dict):
+        return _plain(value)
+    return float(value["real"]) if "real" in value else bytes.fromhex(value["bytes"])
 
 
 def readers(columns: Mapping[str, Column], engine: str) -> dict[str, Callable[[Any], Any]]:

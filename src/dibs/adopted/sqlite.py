@@ -21,6 +21,7 @@ AT_ONCE = 40  # columns in one json_object: functions take 100 arguments at most
 FINAL = "(3, 4, 5)"
 WATCHES = f"(dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = {WATCHING})"  # and was never claimed
 WHERE = "\x00where\x00"  # stands for the user's condition until a statement is whole; no name has such a character
+INFINITE = "9e999"
 QUOTED = re.compile(r"""\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'""")
 
 
@@ -42,18 +43,14 @@ class SqliteTable:
             "turn": turn,
             "turn_after": turn,
             "due": [*self.native_turn],
-            "first": [self._step(f"select {self.row_key()} from {self.table} where {self._to_take()} limit 1")],
-            "waiting": [self._step(f"select 1 from {self.table} where {self._free()} limit 1")],
+            "first": [self.step(f"select {self.row_key()} from {self.table} where {self._to_take()} limit 1")],
+            "waiting": [self.step(f"select 1 from {self.table} where {self.free()} limit 1")],
             "count": [self._count()],
             "mend": list(self._mend()),
             "notice": list(self._notice()),
             "look": [self._look()],
             "glimpse": [self._glimpse()],
             "ended": [self._ended()],
-            "explain": [self._step(f"explain query plan {self._explained()}")],
-            "unknown": [self._unknown()],
-            "stuck": [self._stuck()],
-            **({} if self.adoption.output is None else {"duplicates": [self._step(self.duplicates())]}),
         }
 
     # Pieces
@@ -65,11 +62,20 @@ class SqliteTable:
     def row_key(self) -> str:
         """The key as a text: what names the row in our tables."""
         parts = [f"{self.table}.{name}" for name in self.key]
-        return f"cast({parts[0]} as text)" if len(parts) == 1 else f"json_array({', '.join(parts)})"
+        plain = len(parts) == 1 and self.columns[self.adoption.key[0]].type  # without a type, 1 and '1' are two keys
+        return f"cast({parts[0]} as text)" if plain else f"json_array({', '.join(parts)})"
 
     def key_json(self) -> str:
         """The key as a list."""
         return f"json_array({', '.join(f'{self.table}.{name}' for name in self.key)})"
+
+    def nameable(self) -> str:
+        """Whether its key, as JSON, comes to the same again. Not so null (a text may be, even in a primary key), bytes, a text
+        with a NUL, at which it would end, and a number with more digits than are written."""
+        return " and ".join(
+            f"case typeof({name}) when 'integer' then 1 when 'text' then instr({name}, char(0)) = 0 when 'real' then cast({name} as text) + 0.0 = {name} else 0 end"
+            for name in [f"{self.table}.{each}" for each in self.key]
+        )
 
     def key_in(self, rows: str) -> str:
         """Whether a row is one of those whose keys, as lists, are in `key` of these."""
@@ -99,7 +105,7 @@ class SqliteTable:
         return "strftime('%s', 'now') + 0" if self.columns[name].is_number else "datetime('now')"
 
     def row_json(self) -> str:
-        """A whole row; bytes as {"bytes": hexadecimal digits}."""
+        """A whole row; what JSON does not have as an object: bytes (hexadecimal digits), numbers without end."""
         names = list(self.columns)
         parts = []
         for at in range(0, len(names), AT_ONCE):
@@ -109,7 +115,10 @@ class SqliteTable:
 
     def _plain(self, name: str) -> str:
         column = f"{self.table}.{quoted(name)}"
-        return f"case typeof({column}) when 'blob' then json_object('bytes', lower(hex({column}))) else {column} end"
+        return (
+            f"case when typeof({column}) = 'blob' then json_object('bytes', lower(hex({column})))"
+            f" when typeof({column}) = 'real' and abs({column}) = {INFINITE} then json_object('real', cast({column} as text)) else {column} end"
+        )
 
     def payload(self) -> str:
         """What a worker is given of a row."""
@@ -143,18 +152,17 @@ class SqliteTable:
 
     # Statements
 
-    def _free(self) -> str:
+    def free(self) -> str:
         """A row that waits and has no job: who has one is claimed with it. One that only watches does not count."""
-        there = " and ".join(f"{name} is not null" for name in self.key)  # a text may be null, even in a primary key
         return (
-            f"{self.status} = {self.word(JobState.PENDING)} and {there} and {self.condition()}\n"
+            f"{self.status} = {self.word(JobState.PENDING)} and {self.nameable()} and {self.condition()}\n"
             f"  and not exists (select 1 from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()}"
             f" and not {WATCHES})"
         )
 
     def _writes(self) -> Iterator[Step]:
         """What is settled, if it is still ours."""
-        yield self._step("delete from temp.dibs_written", when="written")
+        yield self.step("delete from temp.dibs_written", when="written")
         yield Step(
             "insert or replace into temp.dibs_written (job, token, state, error, attempts, key) values (?, ?, ?, ?, ?, ?)",
             each="written",
@@ -163,7 +171,7 @@ class SqliteTable:
         last = (
             "json_extract(dibs_j.failures, '$[' || (json_array_length(dibs_j.failures) - 1) || '].error')"  # of a crash
         )
-        yield self._step(
+        yield self.step(
             f"update temp.dibs_written set row_key = (select dibs_j.row_key {held}),\n"
             f"  error = coalesce(error, case when state = 4 then (select {last} {held}) end)",
             when="written",
@@ -175,8 +183,8 @@ class SqliteTable:
             f"select dibs_w.job from temp.dibs_written dibs_w cross join {self.table} on {parts}\n"
             f"where {self.table}.{self.status} = {self.word(JobState.RUNNING)} and dibs_w.row_key = {self.row_key()}"
         )
-        yield self._step(f"delete from temp.dibs_written where job not in (\n{ours})", when="written")
-        yield self._step("select job from temp.dibs_written", when="written")
+        yield self.step(f"delete from temp.dibs_written where job not in (\n{ours})", when="written")
+        yield self.step("select job from temp.dibs_written", when="written")
         kept = self.adoption.kept
         words = {3: "SUCCESSFUL", 4: "FAILED", 5: "CANCELLED", 1: "RETRY", 6: "RUNNING"}
         whens = " ".join(f"when {code} then {self.word(JobState(state))}" for code, state in words.items())
@@ -189,35 +197,35 @@ class SqliteTable:
             sets.append(f"{quoted(name)} = case when {state} <> 3 then {error} end")
         if name := kept.get("attempts"):
             sets.append(f"{quoted(name)} = {self._of_mine('attempts')}")
-        yield self._step(
+        yield self.step(
             f"update {self.table} set {', '.join(sets)}\nwhere {self.key_in('temp.dibs_written')}",
             when="written",
         )
 
     def _resumes(self) -> Iterator[Step]:
         """The rows of jobs that were claimed again."""
-        yield self._step("delete from temp.dibs_rows", when="room")
+        yield self.step("delete from temp.dibs_rows", when="room")
         words = ", ".join(self.word(state) for state in (JobState.PENDING, JobState.RETRY, JobState.RUNNING))
         ended = ", ".join(self.word(state) for state in (JobState.FAILED, JobState.CANCELLED))
         parts = " and ".join(
             f"{self.table}.{name} = json_extract(dibs_j.payload, '$.key[{n}]')" for n, name in enumerate(self.key)
         )
-        yield self._step(
+        yield self.step(
             f"insert into temp.dibs_rows (job, key, row_key, attempts)\n"
             f"select dibs_j.id, json_extract(dibs_j.payload, '$.key'), dibs_j.row_key, dibs_j.attempts from json_each(:picked) dibs_p\n"
             f"cross join {self.own}jobs dibs_j on dibs_j.id = dibs_p.value cross join {self.table} on {parts}\n"
-            f"where ({self.table}.{self.status} in ({words}) or dibs_j.rank % 10 = {ASKED} and dibs_j.attempts = 1 and {self.table}.{self.status} in ({ended}))\n"
+            f"where dibs_j.row_key = {self.row_key()} and ({self.table}.{self.status} in ({words}) or dibs_j.rank % 10 = {ASKED} and dibs_j.attempts = 1 and {self.table}.{self.status} in ({ended}))\n"
             f"  and (dibs_j.finishing = 0 or dibs_j.finishing >= {CANCELLING} or {self.table}.{self.status} = {self.word(JobState.RUNNING)})\n"
-            f"  and not (dibs_j.rank % 10 = {WATCHING} and dibs_j.attempts = 1 and dibs_j.finishing = 0 and dibs_j.crashes = 0 and {self.table}.{self.status} = {self.word(JobState.RUNNING)} and {self._still_fresh()})\n"
+            f"  and not (dibs_j.rank % 10 = {WATCHING} and dibs_j.attempts = 1 and dibs_j.finishing = 0 and dibs_j.crashes = 0 and {self.table}.{self.status} = {self.word(JobState.RUNNING)} and {self.still_fresh()})\n"
             f"  and (dibs_j.finishing > 0 or {self._meant()})",
             when="picked",
         )
-        yield self._step(
+        yield self.step(
             f"update {self.table} set {self.marks('(select dibs_r.attempts from temp.dibs_rows dibs_r where dibs_r.row_key = ' + self.row_key() + ')')}\n"
             f"where {self.key_in('temp.dibs_rows')}",
             when="picked",
         )
-        yield self._step(self._rows_of("temp.dibs_rows"), when="picked")
+        yield self.step(self._rows_of("temp.dibs_rows"), when="picked")
 
     def _meant(self) -> str:
         """The user's condition for a row among others, where its columns' names would be ambiguous."""
@@ -234,8 +242,8 @@ class SqliteTable:
 
     def _takes(self) -> Iterator[Step]:
         """New rows: pick, give each a job, mark."""
-        yield self._step("delete from temp.dibs_rows", when="room")
-        yield self._step(
+        yield self.step("delete from temp.dibs_rows", when="room")
+        yield self.step(
             f"insert into temp.dibs_rows (key, row_key)\n"
             f"select {self.key_json()}, {self.row_key()} from {self.table}\n"
             f"where exists (select 1 from {self.own}workers where id = :worker)\n"
@@ -243,7 +251,7 @@ class SqliteTable:
             f"  and {self._to_take()} limit max(:room - json_array_length(:picked), 0)",
             when="room",
         )
-        yield self._step(
+        yield self.step(
             f"insert into {self.own}jobs (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload,\n"
             f"  claimed_at, run_at, created_at)\n"
             f"select 1, :worker << 20 | :claim, 1, 1 << 20 | ((:bits + dibs_r.place) & 1048575), 1, :max_attempts, {self.name}, {self.name}, dibs_r.row_key,\n"
@@ -254,25 +262,27 @@ class SqliteTable:
             f"  token = ((coalesce(token, 0) >> 20) + 1) << 20 | (excluded.token & 1048575)",
             when="room",
         )
-        yield self._step(
+        yield self.step(
             f"update temp.dibs_rows set job = (select dibs_j.id from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = temp.dibs_rows.row_key)",
             when="room",
         )
-        yield self._step(
-            f"update {self.table} set {self.marks('1')}\nwhere {self.key_in('temp.dibs_rows')}", when="room"
+        yield self.step(
+            f"update {self.table} set {self.marks('1')}\n"
+            f"where {self.key_in('temp.dibs_rows')} and {self.status} = {self.word(JobState.PENDING)}",
+            when="room",
         )
-        yield self._step(
+        yield self.step(
             f"select dibs_j.id, dibs_j.token, dibs_j.type, dibs_j.queue, null, dibs_j.attempts, dibs_j.max_attempts, dibs_j.rank, dibs_j.run_at, dibs_j.crashes, dibs_j.finishing\n"
             f"from temp.dibs_rows dibs_r cross join {self.own}jobs dibs_j on dibs_j.id = dibs_r.job order by dibs_r.place",
             when="room",
         )
-        yield self._step(self._rows_of("temp.dibs_rows"), when="room")
+        yield self.step(self._rows_of("temp.dibs_rows"), when="room")
 
     def _to_take(self) -> str:
         avoided = f"{self.row_key()} not in (select value from json_each(:avoid))"
-        return f"{self._free()}\n  and {avoided}\norder by {self.order_by()}"
+        return f"{self.free()}\n  and {avoided}\norder by {self.order_by()}"
 
-    def _still_fresh(self) -> str:
+    def still_fresh(self) -> str:
         """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""
         name = self.adoption.kept.get("started_at")
         if name is None:
@@ -283,25 +293,25 @@ class SqliteTable:
 
     def _count(self) -> Step:
         """How many wait, up to so many, and how many say that they run."""
-        return self._step(
-            f"select (select count(*) from (select 1 from {self.table} where {self._free()} limit :most)),\n"
+        return self.step(
+            f"select (select count(*) from (select 1 from {self.table} where {self.free()} limit :most)),\n"
             f"  (select count(*) from (select 1 from {self.table} where {self.status} = {self.word(JobState.RUNNING)} limit :most))"
         )
 
     def _mend(self) -> Iterator[Step]:
         """Rows that still say that they run, whose job waits for its next attempt since its worker died."""
-        yield self._step("delete from temp.dibs_rows")
-        yield self._step(
+        yield self.step("delete from temp.dibs_rows")
+        yield self.step(
             f"insert into temp.dibs_rows (job, key)\n"
             f"select dibs_j.id, {self.key_json()} from {self.table} cross join {self.own}jobs dibs_j\n"
             f"  on dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()}\n"
             f"where {self.table}.{self.status} = {self.word(JobState.RUNNING)}\n"
             f"  and dibs_j.held = 0 and dibs_j.state = 1 and dibs_j.finishing = 0 and dibs_j.attempts > 0"
         )
-        yield self._step(
+        yield self.step(
             f"update {self.table} set {self.status} = {self.word(JobState.RETRY)} where {self.key_in('temp.dibs_rows')}"
         )
-        yield self._step("select job from temp.dibs_rows")
+        yield self.step("select job from temp.dibs_rows")
 
     def _notice(self) -> Iterator[Step]:
         """Rows that say that they run and have no job of ours are left behind, unless somebody else still works on them:
@@ -313,29 +323,28 @@ class SqliteTable:
             seconds = column if self.columns[name].is_number else f"strftime('%s', {column})"
             since = f"coalesce(cast({seconds} as integer) * 1000000, dibs_c.now)"
         left = ", ".join(self.word(state) for state in self.adoption.left_behind)
-        there = " and ".join(f"{self.table}.{each} is not null" for each in self.key)
-        yield self._step("delete from temp.dibs_rows")
-        yield self._step(
+        yield self.step("delete from temp.dibs_rows")
+        yield self.step(
             f"insert into temp.dibs_rows (key, row_key, attempts)\n"
             f"select {self.key_json()}, {self.row_key()}, {since} from {self.own}clock dibs_c cross join {self.table}\n"
-            f"where {self.table}.{self.status} in ({left}) and {there} and {self._meant()}\n"
+            f"where {self.table}.{self.status} in ({left}) and {self.nameable()} and {self._meant()}\n"
             f"  and not exists (select 1 from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()})\n"
             f"  and not exists (select 1 from {self.own}dead dibs_d where dibs_d.type = {self.name} and dibs_d.row_key = {self.row_key()}"
             f" and dibs_d.hook_error = {literal(UNWRITTEN)})\n"
             "limit :most"
         )
-        yield self._step(
+        yield self.step(
             f"insert into {self.own}jobs (run_at, created_at, rank, max_attempts, queue, type, row_key, payload)\n"
             f"select max(cast(dibs_r.attempts + :stuck_after * 1000000 as integer), dibs_c.now), dibs_c.now, {WATCHING}, :max_attempts, {self.name}, {self.name}, dibs_r.row_key,\n"
             f"  json_object('table', {self.name}, 'key', json(dibs_r.key))\n"
             f"from {self.own}clock dibs_c cross join temp.dibs_rows dibs_r"
         )
-        yield self._step("select place from temp.dibs_rows")
+        yield self.step("select place from temp.dibs_rows")
 
     def _look(self) -> Step:
         """One row by its key: its word, and its job if it has one."""
         parts = " and ".join(f"{self.table}.{name} = json_extract(:key, '$[{n}]')" for n, name in enumerate(self.key))
-        return self._step(
+        return self.step(
             f"select {self.status}, {self.row_json()},\n"
             f"  (select dibs_j.id from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()})\n"
             f"from {self.table} where {parts}"
@@ -347,7 +356,7 @@ class SqliteTable:
             f"{self.table}.{name} = json_extract(dibs_k.value, '$[{n}]')" for n, name in enumerate(self.key)
         )
         kept = [f"{self.table}.{quoted(name)}" if (name := self.adoption.kept.get(use)) else "null" for use in KEPT]
-        return self._step(
+        return self.step(
             f"select dibs_k.key, {self.table}.{self.status}, {', '.join(kept)},\n"
             f"  (select dibs_j.id from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()}"
             f" and not {WATCHES}), {self.key_json()}\n"
@@ -360,38 +369,9 @@ class SqliteTable:
             f"select id, json_extract(payload, '$.key') from {self.own}{ended} where id > {newest} - {NEWEST} and type = {self.name}"
             for ended in ("history", "dead")
         ]
-        return self._step("\nunion all\n".join(parts))
+        return self.step("\nunion all\n".join(parts))
 
-    def _step(self, sql: str, *, when: str = "") -> Step:
+    def step(self, sql: str, *, when: str = "") -> Step:
         """Its parameters are those that stand outside of quotes, and outside of the user's own condition."""
         uses = frozenset(PARAMETER.findall(QUOTED.sub("", sql)))
         return Step(sql.replace(WHERE, f"({self.adoption.where}\n)"), when=when, uses=uses)
-
-    # What a check asks
-
-    def _explained(self) -> str:
-        return f"select {', '.join(self.key)} from {self.table} where {self._free()} order by {self.order_by()} limit 5"
-
-    def _unknown(self) -> Step:
-        words = ", ".join(dict.fromkeys(self.word(state) for state in self.adoption.words))
-        return self._step(
-            f"select cast({self.status} as text), count(*) from {self.table}\n"
-            f"where ({self.status} is null or {self.status} not in ({words})) and {self.condition()} group by 1 order by 2 desc limit 20"
-        )
-
-    def _stuck(self) -> Step:
-        """Rows that say that they run, for too long as far as one can see, and nobody alive has them."""
-        return self._step(
-            f"select {self.row_key()} from {self.table}\n"
-            f"where {self.status} = {self.word(JobState.RUNNING)} and not {self._still_fresh()} and {self.condition()}\n"
-            f"  and not exists (select 1 from {self.own}jobs dibs_j join {self.own}workers dibs_w on dibs_w.id = dibs_j.worker >> 20\n"
-            f"    where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()} and dibs_j.held = 1) limit 1000"
-        )
-
-    def duplicates(self) -> str:
-        """Rows that have left more than one trace."""
-        output, table = self.adoption.output, self.found.output
-        assert output is not None
-        assert table is not None
-        names = ", ".join(quoted(name) for name in output.columns)
-        return f"select {names}, count(*) from {quoted(table.name)} group by {names} having count(*) > 1 order by count(*) desc limit 1000"

@@ -47,6 +47,7 @@ class Taken(msgspec.Struct):
     document: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="row")
     done: bool = False  # its output is there already
     place: list[str | None] | None = None  # in the order of the table; only of rows that were new
+    problem: str = ""  # why the row cannot be read, although it is there
 
     @property
     def row(self) -> bytes | None:
@@ -291,11 +292,13 @@ def explain(source: Source) -> Conversation[list[str]]:
 
 class Trouble(NamedTuple):
     """What is wrong with the rows of a table: unknown words and how many rows have them, rows that nobody works on
-    although they say so, rows that have more than one output."""
+    although they say so, rows that have more than one output, and how many are left alone for keys that cannot name
+    them."""
 
     unknown: list[tuple[str | None, int]]
     stuck: list[str]
     duplicates: list[Row]
+    nameless: int
 
 
 @operation(reads=True)
@@ -304,7 +307,15 @@ def trouble(source: Source) -> Conversation[Trouble]:
     unknown = yield Compiled("unknown", source.steps["unknown"])
     stuck = yield Compiled("stuck", source.steps["stuck"], stuck_after=source.stuck_after)
     twice = (yield Compiled("duplicates", source.steps["duplicates"])) if "duplicates" in source.steps else []
-    return Trouble([(row[0], row[1]) for row in unknown], [row[0] for row in stuck], twice)
+    nameless = (yield Compiled("nameless", source.steps["nameless"])) if "nameless" in source.steps else [(0,)]
+    return Trouble([(row[0], row[1]) for row in unknown], [row[0] for row in stuck], twice, nameless[0][0])
+
+
+@operation(reads=True)
+def functions(source: Source) -> Conversation[dict[str, str]]:
+    """The texts of the functions that were made for it, by their names; engines without such have none."""
+    rows = (yield Compiled("functions", source.steps["functions"])) if "functions" in source.steps else []
+    return {row[0]: row[1] for row in rows}
 
 
 @operation(repeatable=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dibs.operations.operation import Conversation, Statement, operation
+from dibs.operations.operation import Conversation, Row, Statement, operation
 from dibs.payload import decode
 
 TABLES = frozenset({"r", "p"})  # ordinary and partitioned
@@ -22,6 +22,8 @@ class Column:
     nullable: bool
     labels: tuple[str, ...] = ()  # of an enum
     base: str = ""  # what a domain is made of
+    readable: bool = True  # by this user
+    writable: bool = True
 
     @property
     def plain(self) -> str:
@@ -52,7 +54,7 @@ class Table:
     kind: str
     schema: str
     name: str
-    allowed: bool  # to read and to update it
+    readable: bool  # as a whole, by this user
     columns: Mapping[str, Column]
     indexes: Sequence[Index]
 
@@ -76,18 +78,23 @@ def describe(parts: Sequence[str]) -> Conversation[Table | None]:
     rows = yield Statement("table", table=parts[-1], quoted=quoted, schema=parts[0] if len(parts) > 1 else None)
     if not rows:
         return None
-    ((kind, schema, name, allowed),) = rows
+    ((kind, schema, name, readable),) = rows
     fields = yield Statement("columns", table=name, quoted=quoted)
     indexes = yield Statement("indexes", table=name, quoted=quoted)
     return Table(
         kind,
         schema,
         name,
-        bool(allowed),
-        {row[0]: Column(row[0], row[1], bool(row[2]), tuple(decode(row[3]) or ()), row[4] or "") for row in fields},
+        bool(readable),
+        {row[0]: _column(row) for row in fields},
         [
             Index(row[0], tuple(columns), bool(row[2]), row[3], bool(row[4]))
             for row in indexes
             if row[1] and None not in (columns := decode(row[1]))
         ],
     )
+
+
+def _column(row: Row) -> Column:
+    name, kind, nullable, labels, base, readable, writable = row
+    return Column(name, kind, bool(nullable), tuple(decode(labels) or ()), base or "", bool(readable), bool(writable))

@@ -22,6 +22,7 @@ from dibs.operations.adopted import RANKS, UNWRITTEN, Room, Source, Taken, print
 from dibs.operations.claims import Settle, Turn, Want
 from dibs.operations.operation import Operation
 from dibs.worker.lane import Ask, Lane, culprit
+from dibs.worker.legible import legible
 
 log = logging.getLogger("dibs")
 
@@ -74,7 +75,8 @@ class RowLane(Lane):
         if ask and whole:
             self.looked, self.looks = began, time.monotonic() - began
         came, self.came = self.came, []
-        turn = turn._replace(picked=max(len(came), turn.picked))
+        running = [job for job, taken in came if _runs(job, taken)]
+        turn = turn._replace(claimed=running, picked=max(len(came), turn.picked))
         self.aside = [each for each in self.aside if each.lease.job_id in turn.later]
         aside = self._set_aside([(job, taken) for job, taken in came if not _runs(job, taken)])
         if not aside:
@@ -84,7 +86,7 @@ class RowLane(Lane):
         except DatabaseError as error:  # those that run are not to be lost with it
             self.aside += aside
             log.warning("What needs no run is settled with the next turn: %s", error)
-        return turn._replace(claimed=[job for job, taken in came if _runs(job, taken)])
+        return turn
 
     async def _around(self, ask: Ask | None, settles: Sequence[Settle]) -> Turn:
         """A turn in which one row that is locked or refused by its table keeps no other."""
@@ -222,7 +224,7 @@ class RowLane(Lane):
         """Rows that had a job before move the cursors of the queue, new ones the place in the table."""
         if want is None:
             return
-        self.came = [(job, taken_of(job)) for job in turn.claimed]
+        self.came = [legible(job) for job in turn.claimed]
         places = [taken.place for _, taken in self.came if taken.place is not None]
         again = [job for job, taken in self.came if taken.place is None] if want.ranges else []
         self.again = bool(again)

@@ -315,8 +315,9 @@ where ("status" is null or "status" not in ('queued', 'started', 'completed', 'f
 -- stuck
 select t."id"::text from "public"."things" t
 where "status" = 'started' and not false and true
-  and not exists (select from "dibs".jobs j join "dibs".workers w on w.id = j.worker >> 20
-    where j.type = 'things' and j.row_key = t."id"::text and j.held) limit 1000;
+  and not exists (select from "dibs".jobs j left join "dibs".workers w on w.id = j.worker >> 20
+    where j.type = 'things' and j.row_key = t."id"::text
+      and case when j.held then abs(extract(epoch from statement_timestamp() - w.beat_at)) <= w.lease else j.run_at > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8) end) limit 1000;
 
 -- plan
 create index concurrently if not exists "things_dibs_waiting" on "public"."things" ("id") where "status" = 'queued';
@@ -342,3 +343,7 @@ for each statement execute function "dibs"."wake things"();
 -- wake
 create or replace trigger dibs_wake_update after update on "public"."things" referencing new table as dibs_changed
 for each statement execute function "dibs"."wake things"();
+
+-- functions
+select proname::text, prosrc from pg_proc where proname in ('wake things', 'recover things')
+and pronamespace = (select pronamespace from pg_proc where oid = '"dibs".wake_1'::regproc) order by 1;

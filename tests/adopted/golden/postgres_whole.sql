@@ -340,8 +340,9 @@ where ("State" is null or "State" not in ('queued', 'started', 'completed', 'fai
 select json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text from "Shop"."OrderItem" t
 where "State" = 'started' and not coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false) and (deleted is null
 )
-  and not exists (select from "dibs".jobs j join "dibs".workers w on w.id = j.worker >> 20
-    where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and j.held) limit 1000;
+  and not exists (select from "dibs".jobs j left join "dibs".workers w on w.id = j.worker >> 20
+    where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
+      and case when j.held then abs(extract(epoch from statement_timestamp() - w.beat_at)) <= w.lease else j.run_at > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8) end) limit 1000;
 
 -- duplicates
 select "order", "line", count(*) from "public"."files" group by "order", "line" having count(*) > 1 order by count(*) desc limit 1000;
@@ -374,11 +375,15 @@ for each statement execute function "dibs"."wake Shop.OrderItem"();
 create or replace trigger dibs_wake_update after update on "Shop"."OrderItem" referencing new table as dibs_changed
 for each statement execute function "dibs"."wake Shop.OrderItem"();
 
+-- functions
+select proname::text, prosrc from pg_proc where proname in ('wake Shop.OrderItem', 'recover Shop.OrderItem')
+and pronamespace = (select pronamespace from pg_proc where oid = '"dibs".wake_1'::regproc) order by 1;
+
 -- cron
 create or replace function "dibs"."recover Shop.OrderItem"() returns bigint language plpgsql
 set search_path from current as $dibs$
 declare
-  silent bigint[]; beats timestamptz[]; freed bigint; left_behind bigint;
+  silent bigint[]; beats timestamptz[]; freed bigint; completed bigint := 0; left_behind bigint;
 begin
   select array_agg(id), array_agg(beat_at) into silent, beats from "dibs".workers
   where abs(extract(epoch from clock_timestamp() - beat_at)) > 2 * lease;
@@ -395,15 +400,18 @@ from (
 where t."order" = any (array[(j.payload -> 'key' ->> 0)::bigint]) and t."line%" = any (array[(j.payload -> 'key' ->> 1)::text]) and case when t."State" = 'started' then true else false end
 returning j.id)
   select count(*) into freed from mended;
-  update "Shop"."OrderItem" t set "State" = 'completed' where t."State" = 'started' and t."began" is not null
+  update "Shop"."OrderItem" t set "State" = 'completed', "ended" = statement_timestamp(), "why" = null where t."State" in ('started', 'again') and t."began" is not null
     and not coalesce(t."began" > statement_timestamp() - make_interval(secs => 300::float8), false) and (deleted is null
 )
-    and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text limit 1) is null and exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%");
-  update "Shop"."OrderItem" t set "State" = 'queued' where t."State" = 'started' and t."began" is not null
+    and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text limit 1) is null
+    and not exists (select from "dibs".dead j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text and j.hook_error = 'its row could not be written') and exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%");
+  get diagnostics completed = row_count;
+  update "Shop"."OrderItem" t set "State" = 'queued' where t."State" in ('started', 'again') and t."began" is not null
     and not coalesce(t."began" > statement_timestamp() - make_interval(secs => 300::float8), false) and (deleted is null
 )
-    and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text limit 1) is null;
+    and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text limit 1) is null
+    and not exists (select from "dibs".dead j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text and j.hook_error = 'its row could not be written');
   get diagnostics left_behind = row_count;
-  return freed + left_behind;
+  return freed + completed + left_behind;
 end
 $dibs$;

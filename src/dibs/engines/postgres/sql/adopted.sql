@@ -1,16 +1,17 @@
 -- Somebody else's table, as the catalogue describes it. What is done with its rows is compiled from this.
 
 -- name: table
--- Its kind (r and p are tables), its schema and its name, if there is one of that name.
-select c.relkind::text, n.nspname::text, c.relname::text, has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'update')
+-- Its kind (r and p are tables), its schema, its name, and whether we may read it, if there is one of that name.
+select c.relkind::text, n.nspname::text, c.relname::text, has_table_privilege(c.oid, 'select')
 from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(:quoted::text);
 
 -- name: columns
--- Name, type as declared, whether it may be null, the words of an enum, and what a domain is made of.
+-- Name, type as declared, whether it may be null, the words of an enum, what a domain is made of, and whether we may read and write it.
 select a.attname::text, format_type(a.atttypid, a.atttypmod), not a.attnotnull,
   (select json_agg(e.enumlabel order by e.enumsortorder) from pg_enum e where e.enumtypid = b.oid)::text,
   case when b.typtype in ('r', 'm') then 'a range' when b.typtype = 'c' then 'a composite' when b.typcategory = 'A' then 'an array'
-    else format_type(b.oid, b.modifier) end
+    else format_type(b.oid, b.modifier) end,
+  has_column_privilege(a.attrelid, a.attnum, 'select'), has_column_privilege(a.attrelid, a.attnum, 'update')
 from pg_attribute a
 cross join lateral (
   with recursive made (oid, modifier, typtype, typcategory, typbasetype, typtypmod) as (
