@@ -30,6 +30,9 @@ from dibs.errors import (
     UniqueKeyHeld,
     UnknownScheme,
 )
+from dibs.job import NewJob
+from dibs.operations import jobs
+from dibs.payload import encode
 from tests.apps import SQLITE, count_jobs
 
 ANN = UUID("b0d6a5a1-5b1e-4f0a-9a39-0e3d2a3c8f11")
@@ -471,6 +474,35 @@ def test_wrong_arguments_are_named(app: Dibs, greet: Task[..., str]) -> None:
             greet.enqueue(**arguments)
         assert "greet" in str(caught.value)
     assert count_jobs(app) == 0
+
+
+def test_what_others_put_there_fails_at_once_with_the_same_sentence(app: Dibs, greet: Task[..., str]) -> None:
+    wrong: list[dict[str, Any]] = [{"name": 7}, {}, {"name": "a", "nmae": "b"}, {"name": "a", "times": "2"}]
+    for arguments in wrong:
+        with pytest.raises(InvalidPayload) as caught:
+            greet.enqueue(**arguments)
+        added = app.engine.run(jobs.add(NewJob("greet", encode(arguments))))
+        assert app.drain().failed == 1
+        failed = app.get(added.id)
+        assert (failed.state, failed.attempts, failed.error) == ("FAILED", 1, f"InvalidPayload: {caught.value}")
+
+
+def test_what_others_nested_too_deep_fails_with_the_same_sentence(app: Dibs) -> None:
+    @app.task(name="keep", max_attempts=5)
+    def keep(data: Any) -> None: ...
+
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(InvalidPayload) as caught:
+        keep.enqueue(data=deep)
+    assert str(caught.value) == "payload is nested deeper than 100 levels. Flatten it or store it elsewhere."
+    document = b'{"data":%s%s}' % (b"[" * 3_000, b"]" * 3_000)
+    added = app.engine.run(jobs.add(NewJob("keep", document)))
+    report = app.drain()
+    job = app.get(added.id)
+    assert (report.failed, job.error, job.attempts) == (1, f"InvalidPayload: {caught.value}", 1)
+    assert job.payload == "(it is nested deeper than can be read)"
 
 
 @pytest.mark.parametrize("args", [("a", 1, 2), ("a", "b", "c", "d")])

@@ -5,7 +5,9 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
@@ -22,9 +24,9 @@ from dibs.engines.sqlite import connection
 from dibs.errors import (
     AccessDenied,
     ConfigError,
-    DatabaseError,
     DatabaseLocked,
     DatabaseMissing,
+    DeadlineExceeded,
     DibsError,
     DiskFull,
     InvalidJob,
@@ -33,7 +35,6 @@ from dibs.errors import (
     NewerDatabase,
     NotADatabase,
     NotMigrated,
-    OutcomeUnknown,
     PayloadTooLarge,
     UnknownScheme,
     Unreachable,
@@ -420,20 +421,77 @@ def test_a_new_file_that_somebody_else_has_locked(url: str) -> None:
     app.close()
 
 
+@on_sqlite
+def test_a_new_file_is_waited_for_as_long_as_the_write_lock(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dibs.engines.sqlite.connection.LONGEST_PAUSE", 0.0001)
+    often = threading.Event()
+
+    class Counting(sqlite3.Connection):
+        asked = 0
+
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            if "journal_mode" in sql:
+                Counting.asked += 1
+                if Counting.asked == 1_000:
+                    often.set()
+            return super().execute(sql, parameters)
+
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Counting))
+    app = Dibs(url)
+    holder = sqlite3.Connection(urlsplit(url).path[1:], isolation_level=None, check_same_thread=False)
+    with closing(holder), ThreadPoolExecutor() as pool:
+        holder.execute("begin exclusive")
+        added = pool.submit(declare(app).enqueue, data=1)
+        added.add_done_callback(lambda _: often.set())
+        assert often.wait(60)
+        assert not added.done()
+        holder.execute("rollback")
+        assert added.result().created
+    app.close()
+
+
+def at_work(url: str) -> list[tuple[Any, ...]]:
+    """Our sessions on that database that do something, or wait for something."""
+    with psycopg.connect(url, autocommit=True) as looker:
+        return looker.execute(
+            "select state, wait_event_type, query from pg_stat_activity"
+            " where datname = current_database() and application_name = 'dibs' and state <> 'idle'"
+        ).fetchall()
+
+
 @pytest.mark.slow
 @on_postgres
-def test_a_table_that_somebody_else_has_locked(url: str) -> None:
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_table_that_somebody_else_has_locked(url: str, kind: str) -> None:
+    """Whoever gave up has left nothing behind: nothing that waits, nothing that is written when the lock goes."""
     app = Dibs(url, deadline=0.3)
     task = declare(app)
-    task.using(unique_key="before").enqueue(data=1)
+    before = task.using(unique_key="before").enqueue(data=1)
+
+    def add(task: Any) -> None:
+        if kind == "sync":
+            task.enqueue(data=1)
+        else:
+            asyncio.run(_add_and_close(task, app))
+
     with closing(psycopg.connect(url)) as holder:
         holder.execute("lock table dibs.jobs in access exclusive mode")
-        with pytest.raises(OutcomeUnknown, match=r"may or may not be there\. With a unique_key it is safe"):
-            task.enqueue(data=1)
-        with pytest.raises(DatabaseError, match=r"Gave up after 0\.3 s"):
-            task.using(unique_key="k").enqueue(data=1)
-    assert task.using(unique_key="after").enqueue(data=1).created
+        for each in (task, task.using(unique_key="k")):
+            with pytest.raises(DeadlineExceeded, match=r"Gave up after 0\.3 s"):
+                add(each)
+            assert at_work(url) == []
+        holder.rollback()
+    assert [job.id for job in app.engine.run(jobs.page(Filter())).jobs] == [before.id]
+    assert nothing_is_locked(url)
+    assert task.using(unique_key="k").enqueue(data=1).created
     app.close()
+
+
+async def _add_and_close(task: Any, app: Dibs) -> None:
+    try:
+        await task.aenqueue(data=1)
+    finally:
+        await app.aclose()
 
 
 # Payloads

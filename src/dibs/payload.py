@@ -17,6 +17,9 @@ from dibs.errors import InvalidPayload, PayloadTooLarge
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 100
+TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels. Flatten it or store it elsewhere."
+
+UNREADABLE = "(it is nested deeper than can be read)"
 
 _encode = msgspec.json.Encoder(order=None).encode
 _decode = msgspec.json.Decoder().decode
@@ -33,7 +36,9 @@ def encode(value: Any, limit: int = MAX_BYTES, *, what: str = "payload") -> byte
             value = msgspec.to_builtins(value, str_keys=False, enc_hook=_from_model)
             _check(value, what, 0)
         document = _encode(value)
-    except (TypeError, ValueError, UnicodeError, RecursionError) as error:
+    except RecursionError as error:
+        raise InvalidPayload(f"{what} {TOO_DEEP}") from error
+    except (TypeError, ValueError, UnicodeError) as error:
         if isinstance(error, InvalidPayload):
             raise
         raise InvalidPayload(f"The {what} cannot be written as JSON: {error}") from error
@@ -56,8 +61,11 @@ def _to_model(kind: type, data: Any) -> Any:
 
 
 def decode(document: bytes | str | None) -> Any:
-    """The stored JSON as plain data; absent is None."""
-    return None if document is None else _decode(document)
+    """The stored JSON as plain data; absent is None. What others have nested without end keeps nobody from looking."""
+    try:
+        return None if document is None else _decode(document)
+    except RecursionError:
+        return UNREADABLE
 
 
 def _is_plain(value: Any, depth: int) -> bool:
@@ -78,9 +86,7 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 def _check(value: Any, place: str, depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise InvalidPayload(
-            f"{place[:100]}... is nested deeper than {MAX_DEPTH} levels. Flatten it or store it elsewhere."
-        )
+        raise InvalidPayload(f"{place[:100]}... {TOO_DEEP}")
     match value:
         case str():
             _check_text(value, place)
@@ -151,6 +157,8 @@ class Signature:
             arguments = self._load(document if document is not None else b"{}")
         except msgspec.MsgspecError as error:
             raise InvalidPayload(f"{self.function.__qualname__}: {error}") from error
+        except RecursionError as error:
+            raise InvalidPayload(f"payload {TOO_DEEP}") from error
         return {name: getattr(arguments, name) for name in self.names}
 
 

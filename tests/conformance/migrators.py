@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import traceback
 
 from dibs.engines.engine import Engine
 from dibs.engines.postgres.engine import PostgresEngine
@@ -24,7 +25,8 @@ def migrate_at_once(engine: Engine) -> list[list[str]]:
         case SqliteEngine():
             arguments = [engine.place.module.__name__, engine.place.path]
     program = [sys.executable, "-m", "tests.conformance.migrators", *arguments]
-    done = subprocess.run(program, check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -49,6 +51,8 @@ def start(kind: str, where: str, ready: int, gun: int) -> int:
         os.write(1, (json.dumps(engine.migrate()) + "\n").encode())
         engine.close()
         os._exit(0)
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
     finally:
         os._exit(1)
 

@@ -87,6 +87,29 @@ def test_a_beat_learns_which_leases_are_lost(actors: Actors) -> None:
     assert worker.beat(old.lease, new.lease, other.lease).lost == {old.lease}
 
 
+def test_a_stale_lease_does_not_say_that_anybody_lives(actors: Actors) -> None:
+    """A worker over HTTP beats by its leases."""
+    _, old, new = reclaimed(actors)
+    heir = actors.sql(f"select worker >> 20 from dibs.jobs where id = {new.id}")[0][0]
+    before = actors.sql(f"select beat_at from dibs.workers where id = {heir}")
+    with pytest.raises(LeaseLost) as caught:
+        actors.engine.run(workers.beat_of(old.lease))
+    assert caught.value.job_id == old.id
+    assert actors.sql(f"select beat_at from dibs.workers where id = {heir}") == before
+    actors.engine.run(workers.beat_of(new.lease))
+    assert actors.sql(f"select beat_at from dibs.workers where id = {heir}") > before
+
+
+@pytest.mark.parametrize("name", ["succeed", "fail"])
+def test_only_the_lease_that_ended_a_job_is_told_that_it_did(actors: Actors, name: str) -> None:
+    _, old, new = reclaimed(actors)
+    heir = actors.worker()
+    both = {old.lease, new.lease}
+    assert actors.engine.run(workers.ended(both)) == frozenset()
+    assert not heir.settle(new, CHANGES[name]).lost
+    assert actors.engine.run(workers.ended(both)) == {new.lease}
+
+
 @pytest.mark.parametrize(
     "change_hands",
     [

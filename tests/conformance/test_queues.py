@@ -4,9 +4,9 @@ import pytest
 
 from dibs.job import JobState
 from dibs.lifecycle import Back, Way
-from dibs.operations import jobs, queues
+from dibs.operations import holding, jobs, queues
 from dibs.operations.rows import QueueCounts
-from tests.actors import Actors
+from tests.actors import Actors, Worker
 from tests.conformance.kinds import on_files, on_servers
 
 
@@ -48,6 +48,25 @@ def test_pausing_twice_is_fine(actors: Actors) -> None:
     actors.resume("never paused")
     actors.add()
     assert len(actors.worker().claim()) == 1
+
+
+def test_who_holds_jobs_is_told_of_others_who_ask_and_of_queues_that_are_paused(actors: Actors) -> None:
+    actors.pause("paused")
+    actors.pause("resumed")
+    actors.resume("resumed")
+    one, another = actors.worker(), actors.worker()
+
+    def told(*workers: Worker) -> holding.Reasons:
+        return actors.engine.run(holding.reasons([worker.id for worker in workers]))
+
+    assert told(one, another) == (False, {"paused"})
+    assert told(one) == (True, {"paused"})
+    another.beat(asking=False)
+    assert not told(one).others_ask
+    actors.engine.run(holding.ask([another.id]))
+    assert told(one).others_ask
+    actors.age(another, 3600.0)
+    assert not told(one).others_ask
 
 
 def test_a_queue_can_be_paused_again(actors: Actors) -> None:

@@ -39,7 +39,8 @@ class ClassicConnection(sqlite3.Connection):
 def classic() -> ModuleType:
     """The sqlite3 module as it was before RETURNING."""
     module = ModuleType("classic")
-    module.__dict__.update({name: getattr(sqlite3, name) for name in ("Error", "Connection", "sqlite_version_info")})
+    module.__dict__.update({name: getattr(sqlite3, name) for name in ("Error", "Connection")})
+    module.__dict__["sqlite_version_info"] = (3, 24, 0)
     module.__dict__["connect"] = lambda path, **options: sqlite3.connect(path, factory=ClassicConnection, **options)
     return module
 

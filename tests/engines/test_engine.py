@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from dibs import Dibs, JobState, Task
+from dibs.engines.dialect import Step
 from dibs.engines.engine import FIRST_PAUSE, LONGEST_PAUSE, Engine, Patience
 from dibs.engines.postgres.connection import Server as Address
 from dibs.engines.postgres.engine import PostgresEngine
@@ -30,8 +31,8 @@ from dibs.errors import (
     Unreachable,
 )
 from dibs.job import NewJob
-from dibs.operations import claims, jobs, workers
-from dibs.operations.operation import Operation
+from dibs.operations import batches, claims, jobs, workers
+from dibs.operations.operation import Conversation, Operation, Statement
 from tests.apps import POSTGRES, count_jobs, on_postgres
 from tests.servers.fixtures import FreshDatabase, OwnServer
 from tests.servers.proxy import Proxy
@@ -83,6 +84,25 @@ def test_what_may_have_been_done_is_tried_again_only_if_that_does_no_harm(
             Patience(operation, 30.0).pause(lost)
         assert caught.value.__cause__ is lost
         assert operation.name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        jobs.cancel([1]),
+        jobs.retry(1),
+        jobs.cancel_matching(jobs.Filter()),
+        jobs.retry_matching(jobs.Filter()),
+        batches.cancel_some(1),
+        batches.retry_some(1),
+    ],
+    ids=lambda operation: operation.name,
+)
+def test_what_a_person_did_is_not_done_twice(operation: Operation[Any]) -> None:
+    """Done again it would find its own work, and say that there was nothing to do; or retry what has failed since."""
+    with pytest.raises(OutcomeUnknown, match="It may or may not have been done: look before you do it again"):
+        Patience(operation, 30.0).pause(ConnectionLost("cut off"))
+    assert Patience(operation, 30.0).pause(Conflict("deadlock")) > 0
 
 
 @pytest.mark.parametrize(
@@ -262,8 +282,92 @@ def test_a_beat_waits_no_longer_than_it_is_told(proxy: Proxy) -> None:
     proxy.hang()
     beat = workers.beat([], [], steady=True)
     ends_in_time(lambda: app.engine.run_once(beat, within=0.3), ConnectionLost)
+    ends_in_time(lambda: app.engine.run_once(beat, within=0.3), Unreachable, limit=5.0)  # to connect counts as well
     proxy.go_on()
     app.close()
+
+
+# Statements that were given up on
+
+
+def said(engine: Engine, text: str, *, atomic: bool = False) -> Operation[Any]:
+    """A statement of our own making."""
+    engine.dialect.steps["said"] = [Step(text)]
+
+    def conversation() -> Conversation[Any]:
+        return (yield Statement("said"))
+
+    return Operation(conversation, "said", repeatable=False, atomic=atomic, reads=False)
+
+
+def states_of(server: psycopg.Connection[Any]) -> list[tuple[str, str]]:
+    """What the sessions on this database do, and what they wait for."""
+    return server.execute(
+        "select state, coalesce(wait_event_type, '') from pg_stat_activity"
+        " where datname = current_database() and application_name = 'dibs'"
+    ).fetchall()
+
+
+@on_postgres
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("atomic", [False, True])
+def test_the_server_is_told_to_stop_what_was_given_up_on(url: str, app: Dibs, kind: str, atomic: bool) -> None:
+    """And has, before we are told; so nothing was written, and we know."""
+    app.engine.deadline = 0.3
+    operation = said(app.engine, "select pg_sleep(60)", atomic=atomic)
+
+    async def later() -> None:
+        try:
+            await app.engine.arun_once(operation)
+        finally:
+            await app.aclose()
+
+    with pytest.raises(Conflict, match=r"no answer within 0\.3 s.* Nothing was written"):
+        asyncio.run(later()) if kind == "async" else app.engine.run_once(operation)
+    with psycopg.connect(url, autocommit=True) as server:
+        assert {state for state, _ in states_of(server)} <= {"idle"}
+
+
+@on_postgres
+def test_a_session_goes_on_after_what_was_given_up_on(app: Dibs) -> None:
+    app.engine.deadline = 0.3
+    first = app.engine.run_once(said(app.engine, "select pg_backend_pid()"))
+    with pytest.raises(Conflict):
+        app.engine.run_once(said(app.engine, "select pg_sleep(60)"))
+    assert app.engine.run_once(said(app.engine, "select pg_backend_pid()")) == first
+
+
+def test_what_waits_for_a_lock_behind_a_dead_network_gives_up_by_itself(proxy: Proxy) -> None:
+    """Nobody can tell the server; else it would write what was given up on as soon as the lock goes."""
+    app = Dibs(proxy.url, deadline=1.0)
+    task = declare(app)
+    task.enqueue()
+    with ExitStack() as stack:
+        holder = stack.enter_context(psycopg.connect(proxy.direct))
+        looker = stack.enter_context(psycopg.connect(proxy.direct, autocommit=True))
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        holder.execute("lock table dibs.jobs in access exclusive mode")
+        adding = pool.submit(task.enqueue)
+        while ("active", "Lock") not in states_of(looker):
+            pass
+        proxy.hang()
+        with pytest.raises(OutcomeUnknown):
+            adding.result(30)
+        while ("active", "Lock") in states_of(looker):
+            pass
+        holder.rollback()
+    proxy.go_on()
+    assert count_jobs(app) == 1
+    app.close()
+
+
+@on_postgres
+def test_a_limit_that_somebody_has_set_for_locks_is_left_alone(url: str) -> None:
+    for option, limit in (("", "30s"), ("?options=-c%20lock_timeout%3D77", "77ms")):
+        with closing(Dibs(url + option)) as app:
+            assert isinstance(app.engine, PostgresEngine)
+            with closing(app.engine.connect()) as raw:
+                assert raw.execute("show lock_timeout").fetchone() == (limit,)
 
 
 def test_a_job_whose_answer_was_lost_is_there_and_the_caller_is_told(proxy: Proxy) -> None:
@@ -471,3 +575,12 @@ async def test_a_cancelled_caller_leaves_a_sound_engine(async_app: Dibs) -> None
     await asyncio.gather(*adding, return_exceptions=True)
     job = await task.aenqueue()
     assert (await async_app.aget(job.id)).state is JobState.PENDING
+
+
+@on_postgres
+async def test_a_connection_that_is_in_use_while_the_others_are_closed_is_closed_after_it(async_app: Dibs) -> None:
+    engine = async_app.engine
+    assert isinstance(engine, PostgresEngine)
+    async with engine.aconnection() as used, engine.atransaction() as opened:
+        await engine.aclose()
+    assert (used.closed, opened.connection.closed) == (True, True)

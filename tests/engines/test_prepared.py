@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from dibs.engines.postgres.connection import PatientConnection, Server, sound
-from dibs.engines.postgres.errors import TimedOut
+from dibs.engines.postgres.errors import Stopped
 from tests.apps import POSTGRES
 from tests.servers.fixtures import FreshDatabase
 
@@ -76,9 +76,10 @@ def test_after_an_error_the_next_one_works(raw: PatientConnection, wrong: str) -
 
 def test_one_that_takes_too_long_is_given_up(raw: PatientConnection) -> None:
     raw.patience = 0.2
-    with pytest.raises(TimedOut, match=r"within 0\.2 s"):
+    with pytest.raises(Stopped, match=r"within 0\.2 s"):
         raw.ask("select pg_sleep(%(seconds)s::int)", {"seconds": 60})
-    assert not sound(raw)
+    assert sound(raw)
+    assert raw.ask("select 1", {}) == [(1,)]
 
 
 def test_one_that_was_cut_off_while_it_was_prepared_can_be_asked_again(raw: PatientConnection) -> None:

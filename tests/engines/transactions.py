@@ -5,7 +5,6 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -204,14 +203,12 @@ CALLERS: dict[str, tuple[str, Callable[[str], AbstractContextManager[Caller]]]] 
     },
 }
 
-# aiosqlite is no dependency of ours or of the tests.
-ASYNC_PLACES = [POSTGRES, *([SQLITE] if find_spec("aiosqlite") else [])]
 ASYNC_CALLERS: dict[str, tuple[str, Callable[[str], AbstractAsyncContextManager[AsyncCaller]]]] = {
     "psycopg": (POSTGRES, by_async_psycopg),
     "psycopg-dict-rows": (POSTGRES, lambda url: by_async_psycopg(url, row_factory=dict_row)),
     **{
         f"{name}-{place}": (place, opened)
-        for place in ASYNC_PLACES
+        for place in (SQLITE, POSTGRES)
         for name, opened in {
             "sqlalchemy": by_async_sqlalchemy,
             "session": lambda url: by_async_sqlalchemy(url, session=True),

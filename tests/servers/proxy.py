@@ -42,7 +42,7 @@ class Proxy:
     """Passes everything on, but for what it is told to spoil. Its methods may be called from any thread."""
 
     def __init__(self, url: str) -> None:
-        self._url = urlsplit(url)
+        self.direct, self._url = url, urlsplit(url)  # past the proxy
         self.spoiled = 0  # answers lost and connections cut, as ordered
         self._links: set[Link] = set()
         self._lose = 0  # the answer to lose, counted from the next

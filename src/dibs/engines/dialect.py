@@ -3,7 +3,7 @@
 A name holds one step or several; their rows come one after another. `-- when x` before a step skips it when the
 value x is empty, `-- unless x` when it is not; `-- each x` executes it once for each row of the table x, in one go;
 `-- gives x` adds the first column of its rows to the list x (nulls left out), for the steps that follow; `-- notes x`
-does so too, and keeps its rows to itself.
+does so too, and keeps its rows to itself. `-- needs x`: only where the database knows x; `-- lacks x`: only where not.
 Parameters are written `:name`; `dibs.` stands for the schema or the prefix.
 """
 
@@ -22,7 +22,7 @@ from dibs.operations.operation import Compiled, Conversation, Operation, Queries
 T = TypeVar("T")
 
 NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
-MARK = re.compile(r"^-- (when|unless|each|gives|notes) (\w+)$", re.MULTILINE)
+MARK = re.compile(r"^-- (when|unless|each|gives|notes|needs|lacks) (\w+)$", re.MULTILINE)
 COMMENT = re.compile(r"^\s*--.*$|\s+-- .*$", re.MULTILINE)
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 OWN = re.compile(r"\bdibs\.(?=[a-z_%])")
@@ -38,21 +38,29 @@ class Step:
     each: str = ""  # once for each row of this table
     gives: str = ""  # the list that the first column of its rows is added to
     notes: str = ""  # the same, and its rows are no part of the answer
+    needs: str = ""  # only where the database is able to do this
+    lacks: str = ""  # only where it is not
     uses: frozenset[str] = frozenset()  # its parameters
 
 
 class Dialect(ABC):
     """How one engine says the named statements."""
 
-    def __init__(self, package: str, own: str, rewrite: Callable[[str], str] = str) -> None:
+    def __init__(
+        self, package: str, own: str, rewrite: Callable[[str], str] = str, able: Set[str] = frozenset()
+    ) -> None:
         self.own = own
-        self.steps: dict[str, Sequence[Step]] = dict(_loaded(package, own, rewrite))
+        self.steps: dict[str, Sequence[Step]] = dict(_loaded(package, own, rewrite, able))
         self.given = {name: _given(steps) for name, steps in self.steps.items()}
         self.straight = {name: _texts(steps) for name, steps in self.steps.items() if all(map(_is_straight, steps))}
 
     def script(self, sql: str) -> str:
         """A migration's text for this schema or prefix."""
         return _owned(sql, self.own)
+
+    def in_one_step(self, name: str) -> bool:
+        """Whether a statement of this name is a single text, with nothing to decide."""
+        return name in self.straight and len(self.straight[name][0]) == 1
 
     @abstractmethod
     def encode(self, values: Mapping[str, Any], used: Set[str]) -> dict[str, Any]:
@@ -126,9 +134,16 @@ def _given(steps: Sequence[Step]) -> set[str]:
 
 
 @cache
-def _loaded(package: str, own: str, rewrite: Callable[[str], str]) -> Mapping[str, Sequence[Step]]:
+def _loaded(package: str, own: str, rewrite: Callable[[str], str], able: Set[str]) -> Mapping[str, Sequence[Step]]:
     """Read once in a process: it takes 10 ms."""
-    return {name: (*_steps(body, own, rewrite),) for name, body in _statements(package)}
+    return {
+        name: tuple([step for step in _steps(body, own, rewrite) if _fits(step, able)])
+        for name, body in _statements(package)
+    }
+
+
+def _fits(step: Step, able: Set[str]) -> bool:
+    return (not step.needs or step.needs in able) and step.lacks not in able
 
 
 def _owned(sql: str, own: str) -> str:

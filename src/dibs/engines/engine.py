@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0
 DEADLINE = 30.0
+ADDING = ("add", "add_each", "add_many", "add_to_batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,7 @@ class Patience:
         """Seconds to wait before the next try; raises when there should be none."""
         if isinstance(error, ConnectionLost) and not (self.operation.repeatable or self.operation.reads):
             raise OutcomeUnknown(
-                f"The database did not answer whether {self.operation.name!r} was committed ({error}). "
-                "The job may or may not be there. With a unique_key it is safe to repeat, and then I do that for you."
+                f"The database did not answer whether {self.operation.name!r} was committed ({error}). {self._advice}"
             ) from error
         if not isinstance(error, Conflict | ConnectionLost | Unreachable) or not self.operation.restartable():
             raise error
@@ -79,6 +79,14 @@ class Patience:
             raise DeadlineExceeded(f"Gave up after {self.deadline:g} s: {error}") from error
         self.ceiling = min(self.ceiling * 2, LONGEST_PAUSE)
         return pause
+
+    @property
+    def _advice(self) -> str:
+        if self.operation.name in ADDING:
+            return (
+                "The job may or may not be there. With a unique_key it is safe to repeat, and then I do that for you."
+            )
+        return "It may or may not have been done: look before you do it again."
 
 
 class Session(ABC):

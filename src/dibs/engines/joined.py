@@ -6,7 +6,7 @@ Their errors stay theirs, as everywhere on a caller's connection.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 from dibs.engines.callers import ASYNC_SQLALCHEMY, arun_on, class_names, run_on
@@ -59,7 +59,8 @@ class DjangoJoined(Joined):
 
     def rollback(self) -> None:
         """Nothing of it."""
-        self.connection.set_rollback(True)
+        if self.connection.in_atomic_block:  # else its commit has failed, and it is rolled back
+            self.connection.set_rollback(True)
         self.stack.close()
 
 
@@ -96,22 +97,31 @@ def with_tables(engine: Engine, operation: Operation[T]) -> Operation[T]:
 
 @contextmanager
 def join(engine: Engine, session: Any) -> Iterator[Open]:
-    """Join a transaction of sync code."""
+    """Join a transaction of sync code; rolled back if it cannot be ended well."""
     names = class_names(session)
-    if names & DJANGO:
-        yield DjangoJoined(engine, session)
-    elif names & SQLALCHEMY:
-        yield Joined(engine, session)
-    else:
+    if not names & (DJANGO | SQLALCHEMY):
         raise _unknown(session)
+    opened = DjangoJoined(engine, session) if names & DJANGO else Joined(engine, session)
+    try:
+        yield opened
+    except BaseException:
+        with suppress(Exception):  # whoever owns it; what went wrong first is the news
+            opened.rollback()
+        raise
 
 
 @asynccontextmanager
 async def ajoin(engine: Engine, session: Any) -> AsyncIterator[AsyncOpen]:
-    """Join a transaction of async code."""
+    """The same for async code."""
     if not class_names(session) & ASYNC_SQLALCHEMY:
         raise _unknown(session)
-    yield AsyncJoined(engine, session)
+    opened = AsyncJoined(engine, session)
+    try:
+        yield opened
+    except BaseException:
+        with suppress(Exception):
+            await opened.rollback()
+        raise
 
 
 def _unknown(session: Any) -> ForeignConnection:

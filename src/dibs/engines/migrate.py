@@ -106,8 +106,8 @@ def sqlite(connection: SqliteConnection) -> list[str]:
 
 def sqlite_applied(connection: SqliteConnection) -> list[tuple[int, str]]:
     """The migrations that a file has had; none where it has no tables of ours."""
-    table = connection.execute("select 1 from sqlite_master where type = 'table' and name = 'dibs_migrations'", {})
-    rows: list[tuple[Any, ...]] = connection.execute(connection.dialect.steps["applied"][0].sql, {}) if table else []
+    table = connection.patient("select 1 from sqlite_master where type = 'table' and name = 'dibs_migrations'", {})
+    rows: list[tuple[Any, ...]] = connection.patient(connection.dialect.steps["applied"][0].sql, {}) if table else []
     return [(row[0], row[1]) for row in rows]
 
 

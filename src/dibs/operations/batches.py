@@ -166,7 +166,7 @@ def of_job(job_id: int) -> Conversation[BatchId | None]:
     return BatchId(rows[0][0]) if rows else None
 
 
-@operation()
+@operation(repeatable=False)
 def cancel_some(batch: int, *, after: int = 0) -> Conversation[Bulk]:
     """One step of cancelling what is left of it."""
     rows = yield Statement("batch_jobs", batch=batch, after=after, limit=BULK)
@@ -175,7 +175,7 @@ def cancel_some(batch: int, *, after: int = 0) -> Conversation[Bulk]:
     return Bulk(done, len(ids) - done, ids[-1] if len(ids) == BULK else None)
 
 
-@operation()
+@operation(repeatable=False)
 def retry_some(batch: int, *, after: int = 0) -> Conversation[Bulk]:
     """One step of letting its FAILED jobs run again; those whose unique key is held are left alone and counted."""
     rows = yield Statement("batch_dead", batch=batch, after=after, state=JobState.FAILED.code, limit=BULK)

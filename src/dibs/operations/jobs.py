@@ -65,7 +65,7 @@ class Page:
     cursor: int | None
 
 
-@operation(repeatable=False)
+@operation(repeatable=False, only="add")
 def add(job: NewJob) -> Conversation[Added]:
     """Add one job without a unique key."""
     rows = yield Statement("add", payload=job.payload, **common(job))
@@ -261,7 +261,10 @@ def _checked_cursor(cursor: int) -> int:
     return int(checked_number("cursor", cursor, 0, BIGGEST))
 
 
-@operation()
+# What people do is not repeated after a lost answer: it would find its own work, and say that there was nothing to do.
+
+
+@operation(repeatable=False)
 def cancel(ids: Sequence[JobId | int]) -> Conversation[int]:
     """Cancel jobs that are not final; how many there were."""
     return (yield from cancel_all([job_id for job_id in ids if 0 < job_id <= BIGGEST]))
@@ -279,7 +282,7 @@ def cancel_all(ids: Sequence[int]) -> Conversation[int]:
     return done
 
 
-@operation()
+@operation(repeatable=False)
 def retry(job_id: JobId | int) -> Conversation[None]:
     """A person wants a FAILED or CANCELLED job to run again: attempts and crashes start anew."""
     if not 0 < job_id <= BIGGEST:
@@ -301,7 +304,7 @@ class Bulk:
     cursor: int | None
 
 
-@operation()
+@operation(repeatable=False)
 def retry_matching(wanted: Filter, *, after: int = 0) -> Conversation[Bulk]:
     """One step of retrying all that match; those whose unique key is held are left alone and counted."""
     rows = yield Statement("matching_dead", after=_checked_cursor(after), limit=BULK, **wanted.values())
@@ -311,7 +314,7 @@ def retry_matching(wanted: Filter, *, after: int = 0) -> Conversation[Bulk]:
     return Bulk(done, len(answers) - done, ids[-1] if len(ids) == BULK else None)
 
 
-@operation()
+@operation(repeatable=False)
 def cancel_matching(wanted: Filter, *, after: int = 0) -> Conversation[Bulk]:
     """One step of cancelling all that match."""
     rows = yield Statement("matching_live", after=_checked_cursor(after), limit=BULK, **wanted.values())

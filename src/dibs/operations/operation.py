@@ -75,10 +75,10 @@ class Operation(Generic[T]):
     """A conversation that can be started, and started anew when the first try was cut off.
 
     `repeatable`: done twice it does no harm. `atomic`: its statements must commit together. `reads`: it writes nothing.
-    `restartable`: it has everything that it needs to begin anew.
+    `restartable`: it has everything that it needs to begin anew. `only`: the one statement that it says.
     """
 
-    __slots__ = ("atomic", "name", "reads", "repeatable", "restartable", "start")
+    __slots__ = ("atomic", "name", "only", "reads", "repeatable", "restartable", "start")
 
     def __init__(
         self,
@@ -89,16 +89,17 @@ class Operation(Generic[T]):
         atomic: bool,
         reads: bool,
         restartable: Callable[[], bool] = lambda: True,
+        only: str = "",
     ) -> None:
         self.start, self.name, self.repeatable, self.atomic, self.reads = start, name, repeatable, atomic, reads
-        self.restartable = restartable
+        self.restartable, self.only = restartable, only
 
     def __iter__(self) -> Conversation[T]:
         return self.start()
 
 
 def operation(
-    *, repeatable: bool = True, atomic: bool = False, reads: bool = False
+    *, repeatable: bool = True, atomic: bool = False, reads: bool = False, only: str = ""
 ) -> Callable[[Callable[P, Conversation[T]]], Callable[P, Operation[T]]]:
     """Mark a generator function as an operation."""
 
@@ -106,7 +107,12 @@ def operation(
         @wraps(function)
         def build(*args: P.args, **kwargs: P.kwargs) -> Operation[T]:
             return Operation(
-                lambda: function(*args, **kwargs), function.__name__, repeatable=repeatable, atomic=atomic, reads=reads
+                lambda: function(*args, **kwargs),
+                function.__name__,
+                repeatable=repeatable,
+                atomic=atomic,
+                reads=reads,
+                only=only,
             )
 
         return build

@@ -192,9 +192,11 @@ end $$;
 CREATE FUNCTION dibs.recover_orphans_1() RETURNS SETOF bigint
     LANGUAGE sql
     AS $$
-  with orphans as materialized (
-    select j.id from "dibs".jobs j where j.held and not exists (select from "dibs".workers w where w.id = j.worker >> 20)
-    order by j.id for no key update skip locked)
+  with seen as materialized (
+    select j.id, j.worker from "dibs".jobs j where j.held and not exists (select from "dibs".workers w where w.id = j.worker >> 20)),
+  orphans as materialized (
+    select j.id from seen s join "dibs".jobs j on j.id = any (array[s.id]) and j.worker = s.worker
+    where j.held order by j.id for no key update of j skip locked)
   update "dibs".jobs j set
     held = false, worker = null, token = null, version = j.version + 1, state = case j.state when 2 then 2 else 1 end, crashes = j.crashes + 1,
     finishing = case when j.finishing = 0 and j.attempts >= j.max_attempts then 1 else j.finishing end,

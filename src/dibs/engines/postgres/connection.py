@@ -1,25 +1,27 @@
 """PostgreSQL connections of our own: how they are opened, how long they wait, how JSON comes back.
 
-Every wait has an end: a server may accept connections while its commits hang.
+Every wait has an end: a server may accept connections while its commits hang. What was given up on is stopped: else the
+server would write it as soon as it can, long after somebody was told that it had failed.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import psycopg
-from psycopg import AsyncConnection, Connection, pq
+from psycopg import AsyncConnection, Connection, capabilities, pq
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
+from psycopg.waiting import Wait
 
 from dibs.engines.dialect import Dialect
-from dibs.engines.postgres.errors import TimedOut, translate, translate_connect
+from dibs.engines.postgres.errors import Stopped, TimedOut, translate, translate_connect
 from dibs.engines.postgres.prepared import Statements
 from dibs.errors import ConfigError
 from dibs.operations.operation import Operation, Rows, arun, run
@@ -27,6 +29,9 @@ from dibs.operations.operation import Operation, Rows, arun, run
 T = TypeVar("T")
 
 CONNECT_TIMEOUT = 10
+LAST_WORD = 1.0  # seconds to tell the server to stop, and for what it says then
+STOPPED = (b"57014", b"55P03")  # told by us, or by its own limit
+COPYING = (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT)
 INTERVAL = 0.1
 LOCAL_SETTINGS = "set local jit = off"  # compiling a look-up takes longer than running it
 
@@ -62,6 +67,19 @@ def _bounded(generator: Any, seconds: float) -> Generator[Any, Any, Any]:
             raise TimedOut(f"no answer within {seconds:g} s")
 
 
+def _last_word(raw: Any) -> Generator[Any, Any, bool]:
+    """What the server says after it was told to stop: whether it has. (It may have been just about to answer.)"""
+    pgconn, said = raw.pgconn, None
+    while True:
+        while pgconn.is_busy():
+            yield Wait.R
+            pgconn.consume_input()
+        more = pgconn.get_result()
+        if more is None or more.status in COPYING:
+            return said is not None and said.error_field(pq.DiagnosticField.SQLSTATE) in STOPPED
+        said = more
+
+
 class PatientConnection(Connection[Any]):
     """A sync connection whose every wait ends."""
 
@@ -70,11 +88,27 @@ class PatientConnection(Connection[Any]):
     statements: Statements
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-        return super().wait(_bounded(gen, self.patience), *args, **kwargs)
+        try:
+            return super().wait(_bounded(gen, self.patience), *args, **kwargs)
+        except TimedOut as error:
+            raise self._stopped(error) from error
 
     def ask(self, sql: str, values: Any) -> Rows:
         """Execute one of our statements."""
-        return super().wait(self.statements.ask(sql, values, self.patience))
+        try:
+            return super().wait(self.statements.ask(sql, values, self.patience))
+        except TimedOut as error:
+            raise self._stopped(error) from error
+
+    def _stopped(self, error: TimedOut) -> TimedOut:
+        """Tell the server to stop what was given up on, and learn whether it has."""
+        with suppress(psycopg.Error, OSError):
+            if capabilities.has_cancel_safe():  # else it could take for ever; a limit for locks is set in any case
+                self.cancel_safe(timeout=LAST_WORD)
+                if super().wait(_bounded(_last_word(self), LAST_WORD)):
+                    return Stopped(*error.args)
+        self.pgconn.finish()  # whatever it says later is not for us
+        return error
 
     def by_hand(self, sql: str, values: Any) -> Rows:
         """Likewise, unprepared: behind a pooler."""
@@ -90,11 +124,27 @@ class PatientAsyncConnection(AsyncConnection[Any]):
     statements: Statements
 
     async def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-        return await super().wait(_bounded(gen, self.patience), *args, **kwargs)
+        try:
+            return await super().wait(_bounded(gen, self.patience), *args, **kwargs)
+        except TimedOut as error:
+            raise await self._stopped(error) from error
 
     async def ask(self, sql: str, values: Any) -> Rows:
         """Execute one of our statements."""
-        return await super().wait(self.statements.ask(sql, values, self.patience))
+        try:
+            return await super().wait(self.statements.ask(sql, values, self.patience))
+        except TimedOut as error:
+            raise await self._stopped(error) from error
+
+    async def _stopped(self, error: TimedOut) -> TimedOut:
+        """Tell the server to stop what was given up on, and learn whether it has."""
+        with suppress(psycopg.Error, OSError):
+            if capabilities.has_cancel_safe():  # else it could take for ever; a limit for locks is set in any case
+                await self.cancel_safe(timeout=LAST_WORD)
+                if await super().wait(_bounded(_last_word(self), LAST_WORD)):
+                    return Stopped(*error.args)
+        self.pgconn.finish()  # whatever it says later is not for us
+        return error
 
     async def by_hand(self, sql: str, values: Any) -> Rows:
         """Likewise, unprepared: behind a pooler."""

@@ -30,6 +30,8 @@ C = TypeVar("C", PatientConnection, PatientAsyncConnection)
 
 # A turn needs a fresh snapshot for each statement; compiling a look-up takes longer than running it.
 SETTINGS = "set default_transaction_isolation to 'read committed'; set jit = off"
+# Nobody waits for a lock longer than we wait for the answer: where the network is gone, nobody can tell the server.
+LOCKS = "; select set_config('lock_timeout', '{:.0f}ms', false) where current_setting('lock_timeout') = '0'"
 # Rows of other people's tables are found by their keys and in their order, whatever an old count of them makes likely.
 ROW_SETTINGS = (
     "; set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; set enable_mergejoin = off"
@@ -68,8 +70,7 @@ class PostgresEngine(Engine):
 
     def run_once(self, operation: Operation[T], *, within: float | None = None) -> T:
         """On an idle connection, or a new one."""
-        with self.connection() as raw:
-            raw.patience = within or self.deadline
+        with self.connection(within) as raw:
             return carry(raw, self.dialect, operation, self.server.where)
 
     async def arun_once(self, operation: Operation[T]) -> T:
@@ -82,9 +83,12 @@ class PostgresEngine(Engine):
         return PostgresSession(self, ROW_SETTINGS if purpose == "rows" else "")
 
     @contextmanager
-    def connection(self) -> Iterator[PatientConnection]:
-        """An idle connection, or a new one; kept if it is still sound afterwards."""
-        raw = self._take(self._idle) or self.connect()
+    def connection(self, within: float | None = None) -> Iterator[PatientConnection]:
+        """An idle connection, or a new one; kept if it is still sound afterwards. It waits `within` seconds at most for
+        each answer, that to connecting included."""
+        patience = within or self.deadline
+        raw = self._take(self._idle) or self.connect(patience)
+        raw.patience = patience
         try:
             yield raw
         finally:
@@ -102,7 +106,7 @@ class PostgresEngine(Engine):
         try:
             yield raw
         finally:
-            if sound(raw) and len(idle) < IDLE:
+            if sound(raw) and len(idle) < IDLE and _is_open(self._loops, idle):
                 idle.append(raw)
             else:
                 await raw.close()
@@ -117,14 +121,14 @@ class PostgresEngine(Engine):
                 never_mind(raw)
         return None
 
-    def connect(self) -> PatientConnection:
+    def connect(self, patience: float | None = None) -> PatientConnection:
         """A new connection, to a database whose schema fits."""
-        raw = self.server.connect(pooled=bool(self.pooled), patience=self.deadline)
+        raw = self.server.connect(pooled=bool(self.pooled), patience=patience or self.deadline)
         try:
             if not self._checked:
                 self._check(raw.info.backend_pid, raw.execute(self._question(), prepare=False).fetchall())
             if not self.pooled:
-                raw.execute(SETTINGS, prepare=False)
+                raw.execute(self._settings(), prepare=False)
         except BaseException as error:
             raw.close()
             if isinstance(error, psycopg.Error):
@@ -141,7 +145,7 @@ class PostgresEngine(Engine):
                 cursor = await raw.execute(self._question(), prepare=False)
                 self._check(raw.info.backend_pid, await cursor.fetchall())
             if not self.pooled:
-                await raw.execute(SETTINGS + more, prepare=False)
+                await raw.execute(self._settings() + more, prepare=False)
         except BaseException as error:
             await raw.close()
             if isinstance(error, psycopg.Error):
@@ -149,6 +153,9 @@ class PostgresEngine(Engine):
             raise
         raw.prepare_threshold = None if self.pooled else 0
         return raw
+
+    def _settings(self) -> str:
+        return SETTINGS + LOCKS.format(self.deadline * 1000)
 
     def _question(self) -> str:
         """Asked once in a process: who serves us, and which schema is there. Not prepared: a pooler may be between."""
@@ -203,7 +210,7 @@ class PostgresEngine(Engine):
             finally:
                 await opened.end()
         finally:
-            if sound(raw):
+            if sound(raw) and _is_open(self._plain_loops, idle):
                 idle.append(raw)
             else:
                 never_mind(raw)
@@ -319,6 +326,11 @@ class PostgresSession(Session):
         raw, self.raw = self.raw, None
         if raw is not None:
             await raw.close()
+
+
+def _is_open(loops: Loops, idle: list[Any]) -> bool:
+    """Whether these connections have not been closed meanwhile: nobody would find another one among them."""
+    return loops.get(asyncio.get_running_loop()) is idle
 
 
 def never_mind(raw: Any) -> None:

@@ -21,6 +21,10 @@ class TimedOut(psycopg.OperationalError):
     """No answer within the client's own deadline."""
 
 
+class Stopped(TimedOut):
+    """And the server was told to stop, and has: nothing was written."""
+
+
 def translate(error: psycopg.Error | OSError, where: str) -> errors.DibsError:
     """What happened, why, and what to do next."""
     if isinstance(error, OSError):  # of the event loop, about a socket that is gone
@@ -30,6 +34,8 @@ def translate(error: psycopg.Error | OSError, where: str) -> errors.DibsError:
         return errors.Locked(f"PostgreSQL refused for now: {text}")
     if code in FOR_NOW or (code == "23505" and error.diag.constraint_name == LEASE):
         return errors.Conflict(f"PostgreSQL refused for now: {text}")
+    if isinstance(error, Stopped):
+        return errors.Conflict(f"{where} gave {text}, and was told to stop. Nothing was written")
     if code in NO_ANSWER or code.startswith("08") or isinstance(error, TimedOut):
         return errors.ConnectionLost(f"The connection to {where} broke: {text}")
     if code in MISSING_SCHEMA:

@@ -10,9 +10,10 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -26,8 +27,11 @@ T = TypeVar("T")
 
 CHECKPOINT_PAGES = 10_000
 PAGES_PER_COMMIT, CHANGES_PER_PAGE = 6, 6  # no less than it is; only the time of checkpoints hangs on it
+CHECKPOINT_WAIT = 0.25  # seconds for the write lock: it can be done later, and a beat may be what it comes after
+CHECKPOINT_AGAIN = 1_000  # pages after one that could not be made
 FIRST_PAUSE, FACTOR, LONGEST_PAUSE = 0.0005, 1.5, 0.01
 FIXED_WAL_RESET = (3, 51, 3)  # before it, a checkpoint beside a writer can corrupt the file
+RETURNING = (3, 35)
 NETWORK = {
     "nfs",
     "nfs4",
@@ -59,6 +63,11 @@ class Place:
         """SQLite may checkpoint by itself, on versions where that is safe beside other writers."""
         return tuple(self.module.sqlite_version_info) >= FIXED_WAL_RESET
 
+    @property
+    def able(self) -> frozenset[str]:
+        """What younger versions can do, and the statements make use of."""
+        return frozenset({"returning"} if tuple(self.module.sqlite_version_info) >= RETURNING else ())
+
 
 class SqliteConnection:
     """One connection for one role, usable from any thread, one at a time."""
@@ -70,7 +79,7 @@ class SqliteConnection:
         self._changes = 0  # as of the last commit
         self._pages = random.randrange(CHECKPOINT_PAGES)  # since the last checkpoint; processes take turns with them
         self.closed = False
-        self.raw = _open(place)
+        self.raw = _open(place, deadline)
         for step in dialect.steps["temporary"]:
             self.raw.execute(step.sql)
 
@@ -78,12 +87,16 @@ class SqliteConnection:
         """Carry an operation in one transaction of its own; wait `within` seconds for the write lock."""
         with self.lock:  # and without generators as context managers: this is the way of every turn
             try:
+                if self.dialect.in_one_step(operation.only):
+                    return self._alone(operation, within)
+                execute = self.execute
                 if operation.reads:
                     self.raw.execute("begin")
+                    execute = partial(self.patient, within=within)
                 else:
                     self.begin(within)
                 try:
-                    answer = run(self.execute, self.dialect.speak(operation))
+                    answer = run(execute, self.dialect.speak(operation))
                     if not operation.reads:
                         self.commit()
                     return answer
@@ -98,6 +111,16 @@ class SqliteConnection:
             self.raw.executemany(sql, values)
             return []
         return self.raw.execute(sql, values).fetchall()  # type: ignore[no-any-return]  # sqlite3 has no types here
+
+    def patient(self, sql: str, values: Values, within: float | None = None) -> Rows:
+        """One step without the write lock. Even one that reads waits while somebody opens or closes the file."""
+        return _patiently(self.raw, sql, self.error, within or self.deadline, values).fetchall()  # type: ignore[no-any-return]  # likewise
+
+    def _alone(self, operation: Operation[T], within: float | None) -> T:
+        """What is one step is a transaction by itself, and needs no other words."""
+        answer = run(lambda sql, values: self.patient(sql, values, within), self.dialect.speak(operation))
+        self._mind_wal()
+        return answer
 
     @contextmanager
     def writing(self) -> Iterator[Any]:
@@ -131,23 +154,13 @@ class SqliteConnection:
             return self.closed
 
     def begin(self, within: float | None = None) -> None:
-        """Short random pauses are fair; with SQLite's own busy timeout some processes get nothing for seconds."""
-        until, ceiling = time.monotonic() + (within or self.deadline), FIRST_PAUSE
-        while True:
-            try:
-                self.raw.execute("begin immediate")
-                return
-            except self.error as error:
-                if getattr(error, "sqlite_errorcode", 0) & 0xFF != BUSY or time.monotonic() > until:
-                    raise
-            time.sleep(random.uniform(0.2, 1.0) * ceiling)
-            ceiling = min(ceiling * FACTOR, LONGEST_PAUSE)
+        """Wait for the write lock, and take it."""
+        _patiently(self.raw, "begin immediate", self.error, within or self.deadline)
 
     def commit(self) -> None:
         """Make it last."""
         self.raw.execute("commit")
-        if not self.place.autocheckpoint:
-            self._mind_wal()
+        self._mind_wal()
 
     def roll_back(self) -> None:
         """End the transaction, if there is one."""
@@ -155,15 +168,20 @@ class SqliteConnection:
             self.raw.execute("rollback")
 
     def _mind_wal(self) -> None:
+        if self.place.autocheckpoint:
+            return
         changes, self._changes = self.raw.total_changes - self._changes, self.raw.total_changes
         self._pages += PAGES_PER_COMMIT + changes // CHANGES_PER_PAGE
         if self._pages >= CHECKPOINT_PAGES:
-            self._pages = 0
-            self.checkpoint()
+            try:
+                self.checkpoint()
+                self._pages = 0
+            except self.error:  # what was committed stays so, whatever becomes of a checkpoint
+                self._pages -= CHECKPOINT_AGAIN
 
     def checkpoint(self) -> None:
         """Where SQLite's own checkpoint is not safe beside a writer, ours keeps writers out by the write lock."""
-        self.begin()
+        self.begin(CHECKPOINT_WAIT)
         try:
             helper = connect(self.place)
             try:
@@ -174,12 +192,13 @@ class SqliteConnection:
             self.roll_back()
 
 
-def _open(place: Place) -> Any:
+def _open(place: Place, deadline: float) -> Any:
     check_path(place)
     try:
         raw = connect(place)
         try:
-            _patiently(lambda: raw.execute("pragma journal_mode = wal"))
+            # the first to open a new file race for its journal mode, and whoever has it may wait for the disk
+            _patiently(raw, "pragma journal_mode = wal", place.module.Error, deadline)
             raw.execute(f"pragma synchronous = {place.synchronous}")
             raw.execute("pragma cache_size = -65536")
             raw.execute("pragma temp_store = memory")
@@ -192,16 +211,17 @@ def _open(place: Place) -> Any:
     return raw
 
 
-def _patiently(act: Callable[[], Any]) -> None:
-    """The first processes to open a new file race for its journal mode."""
-    for attempt in range(200):
+def _patiently(raw: Any, sql: str, locked: type[Exception], within: float, values: Values = ()) -> Any:
+    """Short random pauses are fair; with SQLite's own busy timeout some processes get nothing for seconds."""
+    until, ceiling = time.monotonic() + within, FIRST_PAUSE
+    while True:
         try:
-            act()
-            return
-        except Exception as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF != BUSY or attempt == 199:
+            return raw.execute(sql, values)
+        except locked as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF != BUSY or time.monotonic() > until:
                 raise
-            time.sleep(random.uniform(0.2, 1.0) * LONGEST_PAUSE)
+        time.sleep(random.uniform(0.2, 1.0) * ceiling)
+        ceiling = min(ceiling * FACTOR, LONGEST_PAUSE)
 
 
 def connect(place: Place) -> Any:

@@ -20,8 +20,8 @@ _encode = msgspec.json.Encoder(enc_hook=lambda value: _plain(value)).encode
 class SqliteDialect(Dialect):
     """Statements for the tables with one prefix."""
 
-    def __init__(self, prefix: str = "dibs_") -> None:
-        super().__init__(__package__, prefix)
+    def __init__(self, prefix: str = "dibs_", able: Set[str] = frozenset()) -> None:
+        super().__init__(__package__, prefix, able=able)
 
     def encode(self, values: Mapping[str, Any], used: Set[str]) -> dict[str, Any]:
         """Lists, pairs and tables become JSON, for json_each."""

@@ -49,7 +49,7 @@ class SqliteEngine(Engine):
         deadline: float = DEADLINE,
     ) -> None:
         self.place = Place(path, module, synchronous, network)
-        self.dialect = SqliteDialect()
+        self.dialect = SqliteDialect(able=self.place.able)
         self.deadline = deadline
         self._clean()
         mind_forks(self)

@@ -14,6 +14,7 @@ from typing import Any
 
 from dibs.engines.engine import Hint
 from dibs.engines.sqlite.connection import Place, connect
+from dibs.engines.sqlite.errors import translate
 from dibs.engines.sqlite.inotify import Written
 
 EVERY = 0.01  # seconds, where nobody tells
@@ -31,9 +32,13 @@ class Watch:
     def version(self) -> int:
         """Changes with each commit of another connection."""
         with self.lock:
-            if self.raw is None:
-                self.raw, self.seen = connect(self.place), -1
-            return int(self.raw.execute("pragma data_version").fetchone()[0])
+            try:
+                if self.raw is None:
+                    self.raw, self.seen = connect(self.place), -1
+                return int(self.raw.execute("pragma data_version").fetchone()[0])
+            except self.place.module.Error as error:
+                self.close()
+                raise translate(error, self.place.path) from error
 
     async def hints(self) -> AsyncGenerator[Hint, None]:
         """One hint after each change, for ever."""

@@ -395,11 +395,15 @@ begin
   returning null::bigint, w.id, true;
 end $$;
 
--- Jobs whose worker has no row at all (a restored backup, a row deleted by hand): freed like those of a dead worker.
+-- Jobs whose worker has no row at all (a restored backup, a row deleted by hand): freed like those of a dead worker. A job that
+-- has changed since the statement began is looked at again, but the rows of workers are not: one that was enlisted since is not
+-- there. So a job is freed only if it still is that worker's whom the statement saw.
 create function dibs.recover_orphans_1() returns setof bigint language sql as $$
-  with orphans as materialized (
-    select j.id from dibs.jobs j where j.held and not exists (select from dibs.workers w where w.id = j.worker >> 20)
-    order by j.id for no key update skip locked)
+  with seen as materialized (
+    select j.id, j.worker from dibs.jobs j where j.held and not exists (select from dibs.workers w where w.id = j.worker >> 20)),
+  orphans as materialized (
+    select j.id from seen s join dibs.jobs j on j.id = any (array[s.id]) and j.worker = s.worker
+    where j.held order by j.id for no key update of j skip locked)
   update dibs.jobs j set
     held = false, worker = null, token = null, version = j.version + 1, state = case j.state when 2 then 2 else 1 end, crashes = j.crashes + 1,
     finishing = case when j.finishing = 0 and j.attempts >= j.max_attempts then 1 else j.finishing end,

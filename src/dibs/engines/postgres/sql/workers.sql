@@ -68,3 +68,13 @@ delete from dibs.workers where id = any (:workers::bigint[]) returning id;
 
 -- name: workers
 select id, name, lease, started_at, beat_at, abs(extract(epoch from clock_timestamp() - beat_at)) <= lease from dibs.workers order by started_at, id;
+
+-- name: reasons_not_to_hold
+-- A row without a name: another worker claims, or could. The others: queues that are paused.
+select null where exists (
+  select from dibs.workers
+  where abs(extract(epoch from clock_timestamp() - beat_at)) <= lease and asking and id <> all (:workers::bigint[]))
+union all select name from dibs.queues where paused;
+
+-- name: asks
+update dibs.workers set asking = true where id = any (:workers::bigint[]) and not asking;

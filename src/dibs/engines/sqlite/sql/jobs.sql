@@ -1,9 +1,16 @@
 -- Adding jobs, looking them up, cancelling and retrying them. Columns of a job: see operations/rows.py.
 
 -- name: add
+-- needs returning
+insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, payload, tags, submits)
+select :queue, :rank, :type, max(coalesce(:run_at, c.now + cast(:delay * 1000000 as integer)), c.now), c.now, :max_attempts, :payload, :tags, :submits
+from dibs.clock c
+returning id, created_at, run_at, null;
+-- lacks returning
 insert into dibs.jobs (queue, rank, type, run_at, created_at, max_attempts, payload, tags, submits)
 select :queue, :rank, :type, max(coalesce(:run_at, c.now + cast(:delay * 1000000 as integer)), c.now), c.now, :max_attempts, :payload, :tags, :submits
 from dibs.clock c;
+-- lacks returning
 select id, created_at, run_at, null from dibs.jobs where id = last_insert_rowid();
 
 -- name: add_each

@@ -115,3 +115,13 @@ delete from dibs.workers where id in (select value from json_each(:workers));
 -- name: workers
 select w.id, w.name, w.lease, w.started_at, w.beat_at, abs(c.now - w.beat_at) <= w.lease * 1000000
 from dibs.clock c cross join dibs.workers w order by w.started_at, w.id;
+
+-- name: reasons_not_to_hold
+-- A row without a name: another worker claims, or could. The others: queues that are paused.
+select null where exists (
+  select 1 from dibs.workers a, dibs.clock c
+  where a.asking and abs(c.now - a.beat_at) <= a.lease * 1000000 and a.id not in (select value from json_each(:workers)))
+union all select name from dibs.queues where paused;
+
+-- name: asks
+update dibs.workers set asking = 1 where id in (select value from json_each(:workers)) and not asking;
