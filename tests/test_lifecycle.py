@@ -1,5 +1,8 @@
 """The state machine: what an outcome does to a job."""
 
+import sys
+from typing import Any
+
 import pytest
 
 from dibs.job import Claimed, JobId, JobState
@@ -14,6 +17,7 @@ from dibs.lifecycle import (
     Released,
     Snoozed,
     Successful,
+    Unanswered,
     Way,
     after,
     failure,
@@ -45,6 +49,8 @@ def claimed(attempts: int = 1, max_attempts: int = 3, finishing: int = 0) -> Cla
         (claimed(1), Errored(BOOM, permanent=True), Done(JobState.FAILED, failure=BOOM)),
         (claimed(3), Snoozed(60.0), Back(Way.SNOOZE, 60.0)),
         (claimed(3), Released(), Back(Way.RELEASE)),
+        (claimed(3), Unanswered(BOOM, 5.0), Back(Way.RELEASE, 5.0, BOOM)),
+        (claimed(3, finishing=2), Unanswered(BOOM, 5.0), Back(Way.RELEASE, 5.0, BOOM)),
         (claimed(3, finishing=2), Released(), Back(Way.RELEASE)),
         (claimed(3, finishing=2), Finished(), Done(JobState.FAILED)),
         (claimed(3, finishing=12), Finished("no more"), Done(JobState.FAILED, hook_error="no more")),
@@ -71,6 +77,12 @@ def test_the_policy_is_asked_for_the_attempt_that_failed() -> None:
 
 def test_the_policy_is_asked_for_the_try_of_the_hook_that_failed() -> None:
     assert after(claimed(3, finishing=2), Errored(BOOM), float) == Back(Way.FINISH, 1.0)
+
+
+@pytest.mark.parametrize("nonsense", [lambda tries: 1 / 0, lambda tries: "soon", lambda tries: None, sys.exit])
+def test_a_policy_that_fails_keeps_no_job(nonsense: Any) -> None:
+    assert after(claimed(2), Errored(BOOM), nonsense) == Back(Way.RETRY, 2.0, BOOM)
+    assert after(claimed(3, finishing=4), Errored(BOOM), nonsense) == Back(Way.FINISH, 4.0)
 
 
 @pytest.mark.parametrize("asked, stored", [(-5.0, 0.0), (float("inf"), MAX_DELAY), (float("nan"), 0.0)])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dibs.provider import Rejected, Waiting
     from dibs.retry import Permanent, RetryAfter, exponential
     from dibs.task import AlreadyDone as Done
-    from dibs.worker.drain import DrainReport
+    from dibs.worker.report import DrainReport
 
 __version__ = "0.1.0"
 
@@ -49,7 +49,7 @@ _PLACES = {
     "Dibs": "dibs.app:Dibs",
     "DibsError": "dibs.errors:DibsError",
     "Done": "dibs.task:AlreadyDone",
-    "DrainReport": "dibs.worker.drain:DrainReport",
+    "DrainReport": "dibs.worker.report:DrainReport",
     "Job": "dibs.job:Job",
     "JobState": "dibs.job:JobState",
     "Permanent": "dibs.retry:Permanent",

@@ -4,7 +4,8 @@ PENDING --claim--> RUNNING --Successful--> SUCCESSFUL
                       |----- Errored, attempts left ----> RETRY (due later; claimed like PENDING)
                       |----- Errored, none left or permanent ----> FAILED, or finishing first when there is a hook
                       |----- Snoozed ----> PENDING, attempt not used
-                      '----- Released ----> as it was before the claim, attempt not used
+                      |----- Released ----> as it was before the claim, attempt not used
+                      '----- Unanswered ----> likewise, due later: it is asked again whether the work was done
 Recovery (the owner died): RETRY as a suspect; when the attempts are used up: finishing.
 A job that is handed to a provider shows as SUBMITTING while it is held. Accepted, it is PROCESSING and nobody's; it is
 claimed again only to ask what became of it, which is no attempt: Polled ----> PROCESSING, else as above.
@@ -18,9 +19,9 @@ from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias, assert_never
 
 from dibs.job import Claimed, JobState
-from dibs.retry import Policy, bounded
+from dibs.retry import Policy, bounded, pause
 
-HOOK_TRIES = 10
+HOOK_TRIES = RECONCILE_TRIES = 10
 CANCELLING = 100  # so much in `finishing`: claimed once more only to become CANCELLED, where others have to be told
 
 
@@ -53,6 +54,14 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Unanswered:
+    """Its last attempt left no outcome, and whether the work was done could not be found out: still so, ask later."""
+
+    failure: bytes
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The last step of a job that was claimed to be finished: its hook ran (or has no more tries: `hook_error`)."""
 
@@ -68,7 +77,7 @@ class Polled:
     failure: bytes | None = None
 
 
-Outcome: TypeAlias = Successful | Errored | Snoozed | Released | Finished | Polled
+Outcome: TypeAlias = Successful | Errored | Snoozed | Released | Unanswered | Finished | Polled
 """What an attempt comes to, to be settled by the worker."""
 
 
@@ -121,6 +130,8 @@ def after(job: Claimed, outcome: Outcome, policy: Policy, *, has_hook: bool = Fa
             return Back(Way.SNOOZE, bounded(delay))
         case Released():
             return Back(Way.RELEASE)
+        case Unanswered(failure, delay):
+            return Back(Way.RELEASE, bounded(delay), failure)
         case Polled(delay, failure):
             return Back(Way.POLL, bounded(delay), failure)
         case Finished(hook_error, failure):
@@ -128,9 +139,9 @@ def after(job: Claimed, outcome: Outcome, policy: Policy, *, has_hook: bool = Fa
         case Errored(failure, permanent, delay):
             if job.finishing > 0:  # the hook's error: what the job itself died of stays what is told of it
                 tries = job.finishing - (CANCELLING if job.finishing >= CANCELLING else 1)
-                return Back(Way.FINISH, bounded(policy(tries)))
+                return Back(Way.FINISH, pause(policy, tries)[0])
             if not permanent and job.attempts < job.max_attempts:
-                return Back(Way.RETRY, bounded(policy(job.attempts) if delay is None else delay), failure)
+                return Back(Way.RETRY, pause(policy, job.attempts)[0] if delay is None else bounded(delay), failure)
             return Back(Way.FINISH, 0.0, failure) if has_hook else Done(JobState.FAILED, failure=failure)
         case other:
             assert_never(other)

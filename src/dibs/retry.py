@@ -99,6 +99,18 @@ def policy(choice: Policy | float | Sequence[float] | None) -> Policy:
             return listed(choice)
 
 
+def pause(choice: Policy, tries: int) -> tuple[float, BaseException | None]:
+    """What a policy says, and what it raised instead: it is user code too, and where it fails, its job goes on.
+
+    >>> pause(lambda attempt: 1 / 0, 3)
+    (4.0, ZeroDivisionError('division by zero'))
+    """
+    try:
+        return bounded(choice(tries)), None
+    except BaseException as error:  # sys.exit included
+        return exponential(chance=lambda: 1.0)(tries), error
+
+
 def bounded(seconds: float) -> float:
     """A policy may answer anything; what is stored is between now and a year."""
     return float(min(max(seconds, 0.0), MAX_DELAY)) if seconds == seconds else 0.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -23,12 +24,14 @@ from dibs.task import Declared
 if TYPE_CHECKING:
     from dibs.adopted.source import Adopted
     from dibs.operations.adopted import Source
-    from dibs.worker.drain import DrainReport
     from dibs.worker.embedded import WorkerThread
+    from dibs.worker.report import DrainReport
     from dibs.worker.run import Middleware
     from dibs.worker.worker import Worker
 
 T = TypeVar("T")
+
+log = logging.getLogger("dibs")
 
 MAX_LIMIT = 1_000_000_000
 
@@ -85,6 +88,7 @@ class Workplace:
         """
         worker = self.worker(concurrency=concurrency, queues=queues)
         work = asyncio.create_task(worker.run(), name="dibs worker")
+        work.add_done_callback(lambda work: _ended(worker, work))
         begun = asyncio.create_task(worker.begun.wait(), name="dibs worker begins")
         try:
             await asyncio.wait([work, begun], return_when=asyncio.FIRST_COMPLETED)
@@ -244,6 +248,20 @@ class Workplace:
         finally:
             if close:
                 await self.engine.aclose()
+
+
+def _ended(worker: Worker, work: asyncio.Task[Any]) -> None:
+    """Whoever waits for the end of the block would hear of it only then. (What kept it from beginning is raised.)"""
+    error = None if work.cancelled() else work.exception()
+    if error is not None and worker.begun.is_set():
+        log.error("The worker in this process has ended, and runs no more jobs: %s", _first(error), exc_info=error)
+    worker.ended.set()
+
+
+def _first(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"
 
 
 def _blocking(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import cycle
 from typing import Any, TypeVar
 
 from dibs.engines.dialect import Step
@@ -22,6 +23,7 @@ T = TypeVar("T")
 TABLES = ("jobs", "dead", "history", "unique_keys", "queues", "workers", "worker_names")
 PATIENCE = 30.0
 LINGER = 0.02  # seconds
+CUTS = (1, 3, 2)  # statements after which a connection breaks, in turn
 
 
 class Fate(Enum):
@@ -30,7 +32,7 @@ class Fate(Enum):
     ANSWERED = auto()
     LOST = auto()  # carried out, but the answer never came
     CUT = auto()  # never arrived
-    HALF = auto()  # the connection broke between its first statement and its commit
+    HALF = auto()  # the connection broke between two of its statements, or before its commit
 
     def __repr__(self) -> str:
         return self.name
@@ -72,6 +74,7 @@ class Lab:
 
     def reset(self) -> None:
         """An empty queue."""
+        self.cuts = cycle(CUTS)
         for table in TABLES:
             self.actors.sql(f"delete from dibs.{table}")
 
@@ -105,7 +108,7 @@ class Lab:
                 self.engine.run_once(operation)
                 return 1
             if fate is Fate.HALF and operation.atomic:
-                self.engine.run_once(_cut_short(operation))
+                self.engine.run_once(_cut_short(operation, next(self.cuts)))
         except DibsError:
             return int(fate is Fate.LOST)
         return 0
@@ -164,11 +167,17 @@ def _lingering(operation: Operation[T], begun: Callable[[], object]) -> Operatio
     return Operation(conversation, operation.name, repeatable=operation.repeatable, atomic=True, reads=operation.reads)
 
 
-def _cut_short(operation: Operation[T]) -> Operation[T]:
-    """The same operation, whose connection breaks after its first statement."""
+def _cut_short(operation: Operation[T], statements: int) -> Operation[T]:
+    """The same operation, whose connection breaks after so many statements, or all of them if there are fewer."""
 
     def conversation() -> Conversation[T]:
-        yield next(operation.start())
+        whole, rows = operation.start(), None
+        for _ in range(statements):
+            try:
+                statement = whole.send(rows)  # type: ignore[arg-type]  # None starts a generator
+            except StopIteration:
+                break
+            rows = yield statement
         raise ConnectionLost("cut before the commit")
 
     return Operation(conversation, operation.name, repeatable=operation.repeatable, atomic=True, reads=operation.reads)

@@ -17,6 +17,8 @@ from tests.properties.steps.step import Move, Plan, Scene, Step
 from tests.properties.strategies import fates, many, steps
 from tests.properties.values import Disagreement, Moment
 
+UNHEARD = {Fate.ANSWERED: (), Fate.LOST: (0,), Fate.CUT: (1,), Fate.HALF: (0, 1)}  # which of two turns at once
+
 
 class Walk(RuleBasedStateMachine):
     """One walk. One rule for all steps, so that they come as often as their weights say."""
@@ -60,13 +62,18 @@ class Walk(RuleBasedStateMachine):
             note = "" if fate is Fate.ANSWERED else f" [{fate.name.lower()}]"
             self._check([(move, answer)], move.title + note)
 
-    def race(self, left: Plan, right: Plan, *, linger: bool) -> None:
-        """Carry out two at once, and compare."""
+    def race(self, left: Plan, right: Plan, fate: Fate, *, linger: bool) -> None:
+        """Carry out two at once, and compare. Of two turns one answer may be lost, or both."""
         moves = [move for move in (left.move(self.scene), right.move(self.scene)) if move is not None]
         if len(moves) == 2:
-            answers = self.lab.race(moves[0].operation, moves[1].operation, linger=linger)
+            answers = list(self.lab.race(moves[0].operation, moves[1].operation, linger=linger))
             turns = self._may_claim(left) and self._may_claim(right)
-            self._check(list(zip(moves, answers, strict=True)), f"{moves[0].title} WHILE {moves[1].title}", turns=turns)
+            title = f"{moves[0].title} WHILE {moves[1].title}"
+            if moves[0].once and moves[1].once:  # else the other could take away what nobody has heard of
+                for number in UNHEARD[fate]:
+                    answers[number] = replace(answers[number], value=None, heard=False)
+                title += f" [{fate.name.lower()}: {UNHEARD[fate]}]" if UNHEARD[fate] else ""
+            self._check(list(zip(moves, answers, strict=True)), title, turns=turns)
         for move in moves if len(moves) == 1 else ():
             self._check([(move, self.lab.carry(move.operation, Fate.ANSWERED))], move.title)
 

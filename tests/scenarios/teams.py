@@ -55,6 +55,12 @@ def ledger(text):
 
     def start(self, *options: str, **environment: str) -> "Member":
         """One more supervisor with its children; returns when a worker of it has begun."""
+        member = self.begin(*options, **environment)
+        self.until(lambda: self._has_begun(member), "a worker began")
+        return member
+
+    def begin(self, *options: str, **environment: str) -> "Member":
+        """The same, without waiting for it."""
         log = self.folder / f"log-{len(self.members)}"
         with log.open("wb") as file:
             process = subprocess.Popen(
@@ -67,7 +73,6 @@ def ledger(text):
             )
         member = Member(process, log)
         self.members.append(member)
-        self.until(lambda: self._has_begun(member), "a worker began")
         return member
 
     def _has_begun(self, member: "Member") -> bool:

@@ -1,12 +1,14 @@
 """Tasks that misbehave, in a real worker: they fail, or their process does; the others and the worker live on."""
 
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from dibs import JobState
-from tests.apps import on_one, on_postgres
+from tests.apps import on_one
 from tests.scenarios.teams import Team
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -59,6 +61,34 @@ def closes(n: int) -> None:
     os.closerange(3, 1024)
     time.sleep(600)
 
+@app.task(process=True, max_attempts=1)
+def closes_in_process(n: int) -> None:
+    os.closerange(3, 1024)
+    time.sleep(600)
+
+GROWN = []
+
+@app.task(max_attempts=1)
+def grows(n: int) -> int:
+    for _ in range(300):
+        GROWN.append(bytearray(os.urandom(1 << 10) * (1 << 10)))
+    return len(GROWN)
+
+@app.task(process=True, max_attempts=1)
+def grows_in_process(n: int) -> None:
+    import resource
+    resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+    while True:
+        GROWN.append(bytearray(16 << 20))
+
+@app.task(process=True, max_attempts=1)
+def leaves_children(n: int) -> list[int]:
+    return [subprocess.Popen(["sleep", "600"]).pid for _ in range(3)]
+
+@app.task(max_attempts=1)
+def leaves_children_in_thread(n: int) -> list[int]:
+    return [subprocess.Popen(["sleep", "600"]).pid for _ in range(3)]
+
 @app.task
 async def good(n: int) -> None:
     ledger(f"good {n} {os.getpid()}")
@@ -104,8 +134,8 @@ def test_what_a_task_does_is_its_own_affair(tmp_path: Path, url: str) -> None:
         team.until(lambda: not any(map(is_alive, copies)), "the copies of the worker ended")
 
 
-@on_postgres  # a file's locks may be lost with its descriptors, and nobody can help that
 def test_a_task_that_closes_the_files_of_its_worker(tmp_path: Path, url: str) -> None:
+    """On SQLite its locks go with them: this is for a mistake that happens once, and not to be relied on."""
     with Team.hire(tmp_path, url, CODE, lease=2.0, beat=0.3) as team:
         team.start()
         (bad,) = team.add("closes", 1)
@@ -114,3 +144,62 @@ def test_a_task_that_closes_the_files_of_its_worker(tmp_path: Path, url: str) ->
         team.until(lambda: Counter(line.split()[0] for line in team.ledger())["good"] >= 50, "the others ran")
         assert {team.app.join(job_id, 60).state for job_id in ids} == {JobState.SUCCESSFUL}
         assert team.app.join(bad, 60).state is JobState.FAILED
+
+
+def runs_others(team: Team, count: int = 20) -> bool:
+    """Whether what comes now is run."""
+    ids = team.add("good", count)
+    return {team.app.join(job_id, 60).state for job_id in ids} == {JobState.SUCCESSFUL}
+
+
+def test_a_process_whose_task_closes_its_files_fails_alone(tmp_path: Path, url: str) -> None:
+    with Team.hire(tmp_path, url, CODE, lease=2.0, beat=0.3) as team:
+        member = team.start()
+        (pid,) = member.children()
+        failed = team.app.join(team.add("closes_in_process")[0], 60)
+        assert failed.state is JobState.FAILED
+        assert "ProcessDied" in str(failed.error)
+        assert runs_others(team)
+        assert member.children() == [pid], member.said()
+
+
+@on_one
+def test_a_worker_whose_task_has_eaten_much_memory_is_replaced(tmp_path: Path, url: str) -> None:
+    """By 300 MB, of which it may have 200; what it ran counts."""
+    with Team.hire(tmp_path, url, CODE, lease=2.0, beat=0.3) as team:
+        member = team.start("--max-memory", "200")
+        (pid,) = member.children()
+        grown = team.app.join(team.add("grows")[0], 60)
+        assert (grown.state, grown.result) == (JobState.SUCCESSFUL, 300)
+        member.until("stops, to be replaced: it has grown to")
+        assert runs_others(team)
+        assert pid not in member.children()
+        assert member.stop() == 0
+
+
+@on_one
+def test_a_process_whose_task_eats_all_the_memory_that_it_may_have_fails_alone(tmp_path: Path, url: str) -> None:
+    with Team.hire(tmp_path, url, CODE, lease=2.0, beat=0.3) as team:
+        member = team.start()
+        (pid,) = member.children()
+        failed = team.app.join(team.add("grows_in_process")[0], 60)
+        assert (failed.state, str(failed.error)[:11]) == (JobState.FAILED, "MemoryError")
+        assert runs_others(team)
+        assert member.children() == [pid], member.said()
+
+
+@on_one
+def test_what_a_task_leaves_behind_does_not_keep_its_worker(tmp_path: Path, url: str) -> None:
+    """What a process of its own has started ends with it; what a thread has started is nobody's."""
+    with Team.hire(tmp_path, url, CODE, lease=2.0, beat=0.3) as team:
+        member = team.start()
+        left = team.app.join(team.add("leaves_children")[0], 60).result
+        others = team.app.join(team.add("leaves_children_in_thread")[0], 60).result
+        try:
+            assert all(map(is_alive, map(str, [*left, *others])))
+            assert runs_others(team)
+            assert member.stop() == 0
+            team.until(lambda: not any(map(is_alive, map(str, left))), "those of the process ended")
+        finally:
+            for pid in others:
+                os.kill(pid, signal.SIGKILL)

@@ -217,6 +217,33 @@ def test_many_are_there_all_or_none(
     assert (count(direct), proxy.spoiled) == (2 if answer == 4 else 0, 1)
 
 
+# What people do
+
+
+LOOK_FIRST = r"It may or may not have been done: look before you do it again"
+
+
+def test_a_retry_without_an_answer_is_unknown(direct: Actors, proxy: Proxy, app: Dibs, mail: Task[..., None]) -> None:
+    """It was said that the job could not be retried, for it waited already: by this very retry."""
+    warm, job = mail.enqueue(to="ann"), mail.enqueue(to="bob")
+    assert (app.cancel(warm.id), app.cancel(job.id), app.retry(warm.id).state) == (True, True, JobState.PENDING)
+    proxy.lose_answer()
+    with pytest.raises(OutcomeUnknown, match=LOOK_FIRST):
+        app.retry(job.id)
+    assert (direct.state(job.id), proxy.spoiled) == (JobState.PENDING, 1)
+
+
+def test_a_cancel_without_an_answer_is_unknown(direct: Actors, proxy: Proxy, app: Dibs, mail: Task[..., None]) -> None:
+    """It was said that the job was not cancelled, for it was final already: by this very cancel."""
+    warm, job = mail.enqueue(to="ann"), mail.enqueue(to="bob")
+    assert app.cancel(warm.id)
+    proxy.lose_answer()
+    with pytest.raises(OutcomeUnknown, match=LOOK_FIRST):
+        app.cancel(job.id)
+    assert (direct.state(job.id), proxy.spoiled) == (JobState.CANCELLED, 1)
+    assert app.cancel(job.id) is False
+
+
 @pytest.mark.slow
 def test_a_server_that_does_not_answer_is_not_waited_for(proxy: Proxy, app: Dibs, mail: Task[..., None]) -> None:
     app.engine.close()

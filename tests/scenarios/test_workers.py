@@ -2,11 +2,13 @@
 
 import os
 import random
+import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,22 @@ from dibs import JobState
 from dibs.operations import claims, workers
 from tests.actors import Actors
 from tests.apps import on_one
-from tests.scenarios.teams import PATIENCE, Team, said_as_json
+from tests.scenarios.teams import PATIENCE, Member, Team, said_as_json
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 Hire = Callable[..., AbstractContextManager[Team]]
 
 CODE = """
+from dibs.errors import LeaseLost
+
 @app.task
 async def note(n: int) -> None:
     ledger(f"ran {n}")
+
+@app.task
+async def sign(n: int) -> None:
+    ledger(f"{n} {os.getpid()}")
 
 @app.task(max_attempts=50)
 async def nap(n: int) -> None:
@@ -53,6 +61,26 @@ def wait_in_thread(n: int) -> None:
 def wait_in_process(n: int) -> None:
     wait_for_go(n)
 
+@app.task(max_attempts=5)
+async def stays(n: int) -> None:
+    ledger(f"began {n} {os.getpid()}")
+    try:
+        if current_job().attempt == 1:
+            await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        ledger(f"stopped {n} {os.getpid()}")
+        raise
+
+@app.task(max_attempts=5)
+def writes(n: int) -> None:
+    wait_for_go(n)
+    try:
+        with current_job().transaction() as connection:
+            connection.execute(f"insert into effects values ({os.getpid()})")
+    except LeaseLost:
+        ledger(f"refused {n} {os.getpid()}")
+        raise
+
 @app.task(max_attempts=3)
 def kills(n: int) -> None:
     ledger(f"kills {n}")
@@ -60,9 +88,19 @@ def kills(n: int) -> None:
 
 @app.task(max_attempts=100)
 async def once(n: int) -> None:
+    await asyncio.sleep(0.05)
     async with current_job().transaction() as connection:
         await connection.execute(f"insert into effects values ({n})")
         await asyncio.sleep(0.002)
+
+def hook(job, connection):
+    if not os.path.exists("tried"):
+        open("tried", "w").close()
+        raise OSError("away\\nfor now")
+
+@app.task(retry=0.1, on_failure=hook)
+def unlucky(n: int) -> None:
+    raise ValueError("no")
 
 @app.task
 def blocks(n: int) -> None:
@@ -87,15 +125,18 @@ def all_done(team: Team) -> bool:
 
 
 def test_two_workers_run_every_job_once(hire: Hire) -> None:
+    """Both are there before the jobs are, and both take a share."""
     count = 20_000
     with hire() as team:
-        team.add("note", count)
         one, two = team.start("--log-level", "warning"), team.start("--log-level", "warning")
+        team.add("sign", count)
         team.until(lambda: all_done(team), "all jobs ran", 120)
+        signed = [line.split() for line in team.ledger()]
+        shares = Counter(pid for _, pid in signed)
+        assert shares.keys() == {str(pid) for member in (one, two) for pid in member.children()}
         assert (one.stop(), two.stop()) == (0, 0)
-        ran = Counter(team.ledger())
-    assert len(ran) == count
-    assert set(ran.values()) == {1}
+    assert Counter(n for n, _ in signed) == dict.fromkeys(map(str, range(count)), 1)
+    assert min(shares.values()) >= count / 20
 
 
 def test_the_jobs_of_a_killed_child_run_again_without_waiting_for_its_lease(hire: Hire) -> None:
@@ -175,6 +216,21 @@ def test_a_second_signal_stops_now(hire: Hire) -> None:
         assert (team.app.get(job).state, team.app.get(job).attempts) == (JobState.PENDING, 0)
 
 
+def test_nobody_is_idle_while_another_holds_what_has_not_begun(hire: Hire) -> None:
+    """Also if it was told to hold so many, and beats are too seldom to tell."""
+    with hire(lease=3600.0, beat=600.0, prefetch=100, concurrency=2) as team:
+        first = team.start()
+        ids = team.add("wait", 12)
+        team.until(lambda: states(team, ids)["RUNNING"] == 12, "two run, ten wait in its hands")
+        second = team.start()
+        team.until(lambda: len(team.ledger()) == 4, "the other runs two")
+        assert len({line.split()[2] for line in team.ledger()}) == 2
+        (team.folder / "go").touch()
+        team.until(lambda: all_done(team), "all ended")
+        assert {team.app.get(job).attempts for job in ids} == {1}
+        assert (first.stop(), second.stop()) == (0, 0)
+
+
 @on_one
 def test_a_signal_to_supervisor_and_child_is_one(hire: Hire) -> None:
     """As systemd sends it, to all processes of a service: what runs may finish."""
@@ -213,59 +269,110 @@ def owners(actors: Actors) -> set[str]:
     return {row[0] for row in actors.sql(who)}
 
 
+QUIET = ("--log-level", "warning")
+
+
+@dataclass
+class Storm:
+    """Four workers, of which one after another is killed: a child, or all of a worker as a container is killed."""
+
+    team: Team
+    actors: Actors
+    members: list[Member] = field(default_factory=list)
+    added: int = 0
+    kills: int = 0
+    hits: int = 0  # kills of one that owned a job
+
+    @classmethod
+    @contextmanager
+    def over(cls, hire: Hire) -> Iterator["Storm"]:
+        """It has not begun. When it is over nothing is lost, and effects under transaction() are there exactly once."""
+        with hire(concurrency=4, prefetch=2) as team:
+            actors = Actors(team.app.engine)
+            actors.sql("create table effects (n integer)")
+            storm = cls(team, actors)
+            storm.members += [team.start(*QUIET) for _ in range(4)]
+            yield storm
+            team.until(lambda: all_done(team), "all are final", 120)
+            effects = Counter(row[0] for row in actors.sql("select n from effects"))
+            assert effects == dict.fromkeys(range(storm.added), 1)
+            assert actors.sql("select count(*) from dibs.dead") == [(0,)]
+
+    def keep_busy(self, step: int = 300) -> None:
+        """There is always something to own."""
+        if self.team.app.engine.run(claims.available(["default"], step)) < step:
+            self.team.add("once", step, first=self.added, max_attempts=100)
+            self.added += step
+
+    def strike(self, another: Callable[..., Member]) -> None:
+        """SIGKILL to one of them, more often than not to one that owns a job."""
+        owning = owners(self.actors)
+        own = [each for each in self.members if any(f"-{pid}-" in name for pid in each.children() for name in owning)]
+        victim = random.choice(own if own and random.random() < 0.8 else self.members)
+        self.kills += 1
+        hit = False
+        for pid in victim.children():
+            with suppress(ProcessLookupError):  # it was killed the last time, and is reaped only now
+                os.kill(pid, signal.SIGKILL)
+                hit |= any(f"-{pid}-" in name for name in owning)
+        self.hits += hit
+        if random.random() < 0.5:
+            victim.process.kill()
+            self.members[self.members.index(victim)] = another(*QUIET)
+
+
 @on_one
 def test_workers_killed_every_moment_lose_nothing_and_do_nothing_twice(hire: Hire) -> None:
-    """A child, or all of a worker as a container is killed. Effects under transaction() are there exactly once, and at
-    least 20 of the kills hit an owner."""
-    with hire(concurrency=4, prefetch=2) as team:
-        actors = Actors(team.app.engine)
-        actors.sql("create table effects (n integer)")
-        count, step = 0, 300
-        members = [team.start("--log-level", "warning") for _ in range(3)]
-        hits, deadline = 0, time.monotonic() + 120
-        while hits < 20:
-            assert time.monotonic() < deadline, f"only {hits} kills hit an owner"
-            if team.app.engine.run(claims.available(["default"], step)) < step:  # there is always something to own
-                team.add("once", step, first=count, max_attempts=100)
-                count += step
+    with Storm.over(hire) as storm:
+        deadline = time.monotonic() + 120
+        while storm.hits < 20:
+            assert time.monotonic() < deadline, f"only {storm.hits} kills hit an owner"
+            storm.keep_busy()
             time.sleep(random.uniform(0.01, 0.2))
-            owning = owners(actors)
-            own = [each for each in members if any(f"-{pid}-" in name for pid in each.children() for name in owning)]
-            victim = random.choice(own if own and random.random() < 0.8 else members)
-            for pid in victim.children():
-                with suppress(ProcessLookupError):  # it was killed the last time, and is reaped only now
-                    os.kill(pid, signal.SIGKILL)
-                    hits += any(f"-{pid}-" in name for name in owning)
-            if random.random() < 0.5:
-                victim.process.kill()
-                members[members.index(victim)] = team.start("--log-level", "warning")
-        team.until(lambda: all_done(team), "all are final", 120)
-        effects = Counter(row[0] for row in actors.sql("select n from effects"))
-        assert len(effects) == count
-        assert set(effects.values()) == {1}
-        assert actors.sql("select count(*) from dibs.dead") == [(0,)]
+            storm.strike(storm.team.start)
+
+
+@pytest.mark.long
+def test_workers_killed_every_second_for_half_a_minute_lose_nothing_and_do_nothing_twice(hire: Hire) -> None:
+    with Storm.over(hire) as storm:
+        began = time.monotonic()
+        for second in range(1, 31):
+            while (left := began + second - time.monotonic()) > 0:
+                storm.keep_busy()
+                time.sleep(min(0.1, left))
+            storm.strike(storm.team.begin)
+        assert (storm.kills, storm.hits >= 20) == (30, True), f"only {storm.hits} kills hit an owner"
 
 
 def test_a_stopped_worker_is_refused_and_goes_on(hire: Hire) -> None:
-    """SIGSTOP past its lease: others run its job; when it goes on its result is refused, and it works as before."""
+    """SIGSTOP past its lease: others run its jobs. When it goes on it stops one that would never end, the result of one
+    that nobody can stop is refused with its effects, and it works as before."""
     with hire() as team:
+        actors = Actors(team.app.engine)
+        actors.sql("create table effects (n integer)")
         stopped = team.start()
-        (job,) = team.add("wait")
-        team.until(lambda: len(team.ledger()) == 1, "it began")
+        endless, late = team.add("stays")[0], team.add("writes")[0]
+        team.until(lambda: len(team.ledger()) == 2, "both began")
         (child,) = stopped.children()
         os.kill(child, signal.SIGSTOP)
         try:
-            team.start()
-            team.until(lambda: len(team.ledger()) == 2, "another began it")
+            other = team.start()
+            (heir,) = other.children()
             (team.folder / "go").touch()
-            team.until(lambda: all_done(team), "the other ended it")
+            team.until(lambda: all_done(team), "the other ended them")
         finally:
             os.kill(child, signal.SIGCONT)
+        team.until(lambda: len(team.ledger()) == 6, "it has let go of both")
+        assert sorted(team.ledger()[4:]) == [f"refused 0 {child}", f"stopped 0 {child}"]
+        assert actors.sql("select n from effects") == [(heir,)]
+        for job in (endless, late):
+            stopped.until(f"Job {job} was taken over or cancelled: what it came to here was refused")
+            assert (team.app.get(job).state, team.app.get(job).attempts) == (JobState.SUCCESSFUL, 2)
         stopped.until("was thought dead; it goes on under a new number")
-        assert team.app.get(job).attempts == 2
-        team.members[1].stop()
-        team.add("note", 5)
-        team.until(lambda: all_done(team), "it works as before")
+        assert other.stop() == 0
+        ids = team.add("note", 5)
+        team.until(lambda: states(team, ids)["SUCCESSFUL"] == 5, "it works as before")
+        assert stopped.children() == [child]
         assert stopped.stop() == 0
 
 
@@ -319,6 +426,27 @@ def test_the_log_is_one_line_for_each_event(hire: Hire) -> None:
     assert f"Job {job} completed in 0.0s" in messages
     assert messages[-1] == f"Worker stopped: {name}"
     assert all(set(line) == {"time", "level", "message"} for line in said)
+
+
+@on_one
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_hook_that_raises_is_one_line_too(hire: Hire, form: str) -> None:
+    """In JSON with the traceback as one field; for people with what was raised, and where."""
+    with hire() as team:
+        worker = team.start("--log-format", form)
+        (job,) = team.add("unlucky", max_attempts=1)
+        team.until(lambda: states(team, [job])["FAILED"] == 1, "its hook went through")
+        assert worker.stop() == 0
+        said = worker.said()
+    event = f"The on_failure hook of job {job} raised, and is tried again"
+    if form == "json":
+        (line,) = [each for each in said_as_json(said) if each["message"] == event]
+        assert line["error"].startswith("Traceback")
+        assert line["error"].endswith("OSError: away\nfor now")
+    else:
+        start = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (INFO|WARNING|ERROR) ")
+        assert all(start.match(line) for line in said.splitlines())
+        assert re.search(rf"WARNING {event}: OSError: away \| for now \(.*shop.py, line \d+\)\n", said)
 
 
 @on_one

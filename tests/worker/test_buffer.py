@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from dibs.job import Claimed, JobId, Lease
-from dibs.worker.buffer import MOST, START_WITHIN, TOO_LONG, Buffer, Wish
+from dibs.worker.buffer import MOST, SHARED, START_WITHIN, TOO_LONG, Buffer, Wish
 
 PLAIN, LAST, SUSPECT = 4, 14, 24
 STEPS = ["ask", "answer", "end", "wake", "wait"]
@@ -106,6 +106,27 @@ def test_one_suspect_at_a_time() -> None:
     third = buffer.wish(0.0)
     assert third is not None
     assert third.suspects == 1
+
+
+def test_a_given_number_is_not_held_for_a_while_when_others_ask() -> None:
+    buffer = Buffer(1, prefetch=7, running=1, rate=8, since=1.0, asked_at_once=1.0)
+    assert not buffer.adapts(1.0)
+    buffer.share(1.0)
+    assert buffer.adapts(1.0 + SHARED / 2)
+    assert buffer.wish(1.0) == Wish(2, at_once=False, suspects=0)
+    buffer.came(Wish(2, at_once=False, suspects=0), [], 1.0)
+    buffer.woken()
+    assert not buffer.adapts(1.0 + SHARED)
+
+
+def test_jobs_of_some_queues_are_handed_back() -> None:
+    buffer = Buffer(1, prefetch=7, running=1)
+    mine, others = jobs(2), [each._replace(queue="paused") for each in jobs(2)]
+    buffer.came(Wish(4, at_once=False, suspects=0), [mine[0], *others, mine[1]], 1.0)
+    assert buffer.hand_back({"paused", "empty"}) == others
+    assert [each for each, _ in buffer.waiting] == mine
+    assert buffer.hand_back() == mine
+    assert not buffer.waiting
 
 
 def test_what_waits_too_long_is_handed_back() -> None:

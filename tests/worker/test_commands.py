@@ -8,7 +8,7 @@ import pytest
 
 from dibs import Dibs, JobState, Task
 from dibs.errors import InvalidPayload
-from dibs.worker.commands import TAIL
+from dibs.worker.commands import SAID_FAILED, TAIL
 from tests.apps import on_file_first
 from tests.worker.test_processes import until_gone, written
 
@@ -48,6 +48,35 @@ def test_arguments_are_not_read_by_a_shell(app: Dibs, command: Task[..., Any]) -
 def test_another_code_is_a_failure_that_tells_what_was_said(app: Dibs, command: Task[..., Any]) -> None:
     error = error_of(app, command, *PYTHON, stdin="import sys; print('out'); sys.exit('bad luck')")
     assert error == f"CommandFailed: {sys.executable} ended with code 1\nstdout: out\n\nstderr: bad luck\n"
+
+
+def test_what_one_said_that_failed_is_kept(app: Dibs, command: Task[..., Any]) -> None:
+    code = "import sys; print('x' * 10_000 + 'out'); print('y' * 10_000 + 'err', file=sys.stderr); sys.exit(3)"
+    job = command.enqueue(arguments=PYTHON, stdin=code)
+    app.drain()
+    (failure,) = job.refresh().failures
+    assert (failure["exitCode"], failure["stdout"][-5:], failure["stderr"][-5:]) == (3, "xout\n", "yerr\n")
+    assert {len(failure[name]) for name in ("stdout", "stderr")} == {SAID_FAILED}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", ["too late", "killed"])
+def test_what_one_said_that_did_not_end_by_itself_is_kept(
+    app: Dibs, command: Task[..., Any], tmp_path: Path, ends: str
+) -> None:
+    code = f"""
+import os, signal, sys, time
+print("out", flush=True)
+print("err", file=sys.stderr, flush=True)
+time.sleep(1)
+{"os.killpg(0, signal.SIGKILL)" if ends == "killed" else "time.sleep(600)"}
+"""
+    job = command.enqueue(arguments=PYTHON, stdin=code, timeout=60 if ends == "killed" else 2)
+    app.drain()
+    (failure,) = job.refresh().failures
+    assert (failure["exitCode"], failure["stdout"], failure["stderr"]) == (None, "out\n", "err\n")
+    said = "ProcessDied: " if ends == "killed" else "TimeoutError: it ran longer than 2 s, and its process was killed"
+    assert failure["error"].startswith(said)
 
 
 def test_it_is_retried_like_any_task(app: Dibs, tmp_path: Path) -> None:

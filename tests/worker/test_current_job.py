@@ -1,6 +1,8 @@
 """What a task can know and say about its own job: the same in coroutines and threads."""
 
 import asyncio
+import logging
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -241,6 +243,31 @@ def test_after_ten_tries_it_is_failed_without_its_hook(app: Dibs, actors: Actors
     assert actors.sql("select hook_error from dibs.dead") == [("given up",)]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("runs", ["drain", "work"])
+def test_a_policy_that_raises_beside_a_hook_that_raises_leaves_no_job_held(app: Dibs, runs: str) -> None:
+    tries, tried = list[int](), threading.Event()
+
+    def refund(job: Job, connection: Any) -> None:
+        tries.append(1)
+        if len(tries) < 2:
+            raise OSError("away")
+        tried.set()
+
+    @app.task(name="it", max_attempts=1, retry=lambda attempt: 1 / 0, on_failure=refund)
+    def it() -> None:
+        raise ValueError("no")
+
+    job = it.enqueue()
+    if runs == "drain":
+        assert app.drain().failed == 1
+    else:
+        app.start()
+        assert job.join(timeout=30).state == "FAILED"
+        app.stop()
+    assert tried.is_set()
+
+
 # What was done already
 
 
@@ -286,6 +313,88 @@ def test_it_is_asked_even_when_the_last_attempt_was_the_last(app: Dibs, actors: 
     crashed(actors, int(job.id))
     app.drain()
     assert (job.refresh().state, job.refresh().result) == (JobState.SUCCESSFUL, "found")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_it_is_asked_again_until_it_answers(app: Dibs, actors: Actors, kind: str, attempts: int) -> None:
+    """A question that failed is no answer: neither is the work run again, nor has the job failed."""
+    asked, undone = list[int](), list[int]()
+
+    def already() -> Done:
+        asked.append(1)
+        if len(asked) < 5:
+            raise OSError("the database of the shop is away")
+        return Done("found")
+
+    async def already_too() -> Done:
+        return already()
+
+    @app.task(
+        name="it",
+        max_attempts=attempts,
+        retry=0,
+        reconcile=already if kind == "sync" else already_too,
+        on_failure=lambda job, connection: undone.append(1),
+    )
+    def it() -> None:
+        raise AssertionError("it must not run")
+
+    job = it.enqueue()
+    crashed(actors, int(job.id))
+    app.drain()
+    done = job.refresh()
+    assert (done.state, done.result, done.attempts, undone) == (JobState.SUCCESSFUL, "found", min(attempts, 2), [])
+    assert [each["error"] for each in done.failures] == [
+        "the worker died",
+        *["Its reconcile raised OSError: the database of the shop is away"] * 4,
+    ]
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_after_ten_questions_it_is_failed_and_neither_run_nor_undone(app: Dibs, actors: Actors, attempts: int) -> None:
+    """Nobody knows whether the work was done, so a person has to look."""
+    asked, undone = list[int](), list[int]()
+
+    def already() -> None:
+        asked.append(1)
+        raise OSError("away")
+
+    @app.task(
+        name="it",
+        max_attempts=attempts,
+        retry=0,
+        reconcile=already,
+        on_failure=lambda job, connection: undone.append(1),
+    )
+    def it() -> None:
+        raise AssertionError("it must not run")
+
+    job = it.enqueue()
+    crashed(actors, int(job.id))
+    app.drain()
+    failed = job.refresh()
+    assert (failed.state, len(asked), undone) == (JobState.FAILED, 10, [])
+    assert failed.error == (
+        "Its last attempt left no outcome, and its reconcile raised 10 times: nobody knows whether the work was done, "
+        "so it was not run again. The last time: OSError: away"
+    )
+    assert actors.sql("select hook_error from dibs.dead") == [("its reconcile has no answer",)]
+
+
+def test_a_job_whose_reconcile_does_not_answer_says_so_in_the_log(
+    app: Dibs, actors: Actors, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dibs")
+
+    @app.task(name="it", retry=0, reconcile=lambda: 1 / 0)
+    def it() -> None: ...
+
+    job = it.enqueue()
+    crashed(actors, int(job.id))
+    app.drain()
+    said = f"Job {job.id} may have been done already, asked again in 0.0s: Its reconcile raised ZeroDivisionError: "
+    assert caplog.text.count(said) == 9
 
 
 def test_an_attempt_that_failed_has_an_outcome(app: Dibs) -> None:

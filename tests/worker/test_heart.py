@@ -1,6 +1,8 @@
 """The heart of a worker: what a beat says and learns, and when others may think the worker dead."""
 
+import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -8,10 +10,11 @@ from typing import Any
 import pytest
 
 from dibs.engines.engine import Engine
-from dibs.errors import ConnectionLost, DatabaseError, Unreachable
+from dibs.errors import ConnectionLost, Unreachable
 from dibs.job import JobId, JobState, Lease, WorkerId
 from dibs.operations.operation import Operation, Statement
 from dibs.operations.workers import NOTHING, Beat, Recovered
+from dibs.worker import heart as heart_module
 from dibs.worker.heart import Heart, Pulse, suspend_clock
 from tests.actors import Actors, Worker
 
@@ -38,7 +41,7 @@ class Database:
         self.clock = clock
         self.said: list[Statement] = []
         self.within: list[float | None] = []
-        self.fails: dict[str, DatabaseError] = {}
+        self.fails: dict[str, Exception] = {}
         self.answers: dict[str, Any] = {"beat": ALIVE, "hand_back": 1, "recover": FOUND}
         self.meanwhile: Callable[[], Any] = lambda: None
 
@@ -90,6 +93,26 @@ def test_nobody_waits_long_for_a_beat(database: Database, clock: Clock) -> None:
     assert database.within == [LEASE / 3]
 
 
+def test_what_rides_in_a_beat_does_not_make_the_next_one_late(database: Database, clock: Clock) -> None:
+    """Each step takes a second of the half of the lease that they have together."""
+    heart = new_heart(database, clock, judge=True)
+    heart.doubt(ME, 3)
+    database.answers |= {"beat": replace(ALIVE, lost=frozenset(HELD)), "ended": frozenset()}
+    assert heart.run_once().recovered == FOUND
+    assert database.names() == ["beat", "ended", "hand_back", "recover"]
+    assert database.within == [LEASE / 3, LEASE / 2 - 1, LEASE / 2 - 2, LEASE / 2 - 3]
+
+
+def test_what_takes_too_long_is_put_off(database: Database, clock: Clock) -> None:
+    heart = new_heart(database, clock)
+    heart.doubt(ME, 3)
+    database.meanwhile = lambda: setattr(clock, "now", clock.now + LEASE / 2)
+    pulse = heart.run_once()
+    assert database.names() == ["beat"]
+    assert "'hand_back' is put off" in str(pulse.error)
+    assert heart.in_doubt
+
+
 def test_a_beat_that_fails_is_told(database: Database, clock: Clock) -> None:
     heart = new_heart(database, clock)
     began, error = heart.beaten_at, Unreachable("no route")
@@ -108,6 +131,14 @@ def test_a_worker_is_over_before_others_may_think_so(clock: Clock, silence: floa
     heart = new_heart(Database(clock), clock)
     clock.now += silence
     assert heart.expired is expired
+
+
+def test_a_worker_that_was_long_in_coming_beats_before_it_works(database: Database, clock: Clock) -> None:
+    """Its first row was there at once, and the last one late."""
+    heart = new_heart(database, clock, since=clock.now - LEASE)
+    assert heart.expired
+    heart.run_once()
+    assert not heart.expired
 
 
 def test_a_worker_that_beats_again_is_not_over(database: Database, clock: Clock) -> None:
@@ -208,17 +239,103 @@ def test_it_beats_until_it_is_stopped(database: Database) -> None:
         assert told.acquire(timeout=10)
     heart.stop()
     count = len(database.said)
-    assert not [thread for thread in threading.enumerate() if thread.name == "dibs-heart"]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("dibs-heart")]
     heart.stop()
     assert len(database.said) == count >= 3
+
+
+def test_it_goes_on_after_a_mistake(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    told, pulses, mistake = threading.Semaphore(0), list[Pulse](), ValueError("a mistake of ours")
+    failed = list[bool]()
+
+    def tell(pulse: Pulse) -> None:
+        pulses.append(pulse)
+        failed.append(heart.failed)
+        database.fails.clear()
+        told.release()
+
+    heart = new_heart(database, suspend_clock, beat=0.001, tell=tell)
+    database.fails["beat"] = mistake
+    heart.start()
+    for _ in range(2):
+        assert told.acquire(timeout=10)
+    heart.stop()
+    assert [pulses[0], failed[0]] == [Pulse(None, error=mistake), True]
+    assert [pulses[1], failed[1]] == [Pulse(ALIVE), False]
+    assert "a mistake of ours" in caplog.text
+
+
+# Whoever is not heard of in time
+
+
+@pytest.mark.parametrize("hangs", ["beat", "ended", "hand_back", "recover"])
+def test_the_worker_is_told_in_time_whatever_hangs(hangs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them may wait for an answer, or for a connection, for longer than it should."""
+    monkeypatch.setattr(heart_module, "LOOK", 0.0001)
+    clock, over, go_on = Clock(), threading.Event(), threading.Event()
+    database = Database(clock)
+    database.answers |= {"beat": replace(ALIVE, lost=frozenset(HELD)), "ended": frozenset()}
+
+    def meanwhile() -> None:
+        if database.names()[-1] == hangs:
+            clock.now += LEASE
+            assert go_on.wait(timeout=10)
+
+    database.meanwhile = meanwhile
+    heart = new_heart(database, clock, lease=LEASE, beat=0.001, judge=True, over=over.set)
+    heart.doubt(ME, 3)
+    heart.start()
+    try:
+        assert over.wait(timeout=10)
+        assert database.names()[-1] == hangs
+    finally:
+        go_on.set()
+        heart.stop()
+
+
+def test_the_worker_is_told_once_for_each_silence() -> None:
+    over, clock = threading.Semaphore(0), Clock()
+    heart = new_heart(None, clock, lease=0.01, over=over.release)
+    looked = threading.Semaphore(0)
+
+    def look() -> float:
+        looked.release()
+        return clock.now
+
+    def let_it_look() -> None:
+        while looked.acquire(blocking=False):  # those of before
+            pass
+        for _ in range(5):
+            assert looked.acquire(timeout=10)
+
+    heart.clock = look
+    watch = threading.Thread(target=heart.watch)
+    watch.start()
+    try:
+        for _ in range(2):
+            clock.now += 1
+            assert over.acquire(timeout=10)
+            let_it_look()
+            heart.beaten_at = clock.now
+            let_it_look()
+    finally:
+        heart.stop()
+        watch.join()
+    assert not over.acquire(blocking=False)
 
 
 def test_it_can_be_stopped_before_it_started(database: Database, clock: Clock) -> None:
     new_heart(database, clock).stop()
 
 
-def test_its_clock_goes_on_while_the_machine_sleeps() -> None:
-    assert suspend_clock() <= suspend_clock()
+def test_its_clock_goes_on_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test can put the machine to sleep; but the clock that is read must be the one that counts it."""
+    read = list[int]()
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: read.append(clock) or 7.0)
+    assert suspend_clock() == 7.0
+    assert read == [getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)]
+    if sys.platform == "linux":
+        assert read == [7]  # its number there, by any name
 
 
 # On real databases

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from dibs.job import WorkerId
-from dibs.worker.supervisor import Child, Supervisor
+from dibs.worker.supervisor import FIRST_PAUSE, LIVED_WELL, LONGEST_PAUSE, Child, Supervisor
 
 RESCUED = 10.0  # seconds
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -76,6 +76,29 @@ def test_told_while_a_dead_child_is_being_replaced() -> None:
     supervisor.clock = supervisor.clock_at_a_grave
     assert supervisor.run() == 0
     assert supervisor.buried == 1
+
+
+def test_who_dies_again_and_again_is_replaced_later_and_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once after the first death, and after one that has lived well."""
+    supervisor, now = Supervisor(SLEEPER, 1, nobody), [1000.0]
+    supervisor.clock, supervisor.ready = lambda: now[0], True
+
+    def pause(lived: float) -> float:
+        supervisor.starts = []
+        child = supervisor._start()
+        child.process.kill()
+        child.process.wait()
+        child.close()
+        now[0] += lived
+        supervisor._buried(child, -signal.SIGKILL)
+        return round(supervisor.starts[0] - now[0], 6)
+
+    doubled = [FIRST_PAUSE * 2**n for n in range(1, 20)]
+    expected = [0.0, *[min(each, LONGEST_PAUSE) for each in doubled]]
+    assert [pause(lived=0.1) for _ in expected] == expected
+    assert expected[-1] == LONGEST_PAUSE
+    assert pause(lived=LIVED_WELL + 1) == 0.0
+    assert pause(lived=0.1) == expected[1]
 
 
 HURRIES = """

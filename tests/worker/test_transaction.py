@@ -16,7 +16,7 @@ import pytest
 from dibs import Dibs, Job, JobState, Task, current_job
 from dibs.engines.sqlite import transaction as sqlite_transaction
 from dibs.engines.sqlite.connection import SqliteConnection
-from dibs.errors import ConnectionLost, LeaseLost, NoCurrentJob
+from dibs.errors import ConnectionLost, InvalidPayload, LeaseLost, NoCurrentJob
 from dibs.worker.run import Runner
 from dibs.worker.transaction import JobTransaction
 from tests.actors import Actors
@@ -380,12 +380,22 @@ def test_what_cannot_be_joined_is_named(app: Dibs, actors: Actors) -> None:
     )
 
 
+def sync_url(url: str) -> str:
+    """As SQLAlchemy names it."""
+    return url.replace("postgresql://", "postgresql+psycopg://")
+
+
+def async_url(url: str) -> str:
+    """Likewise, for async code."""
+    return sync_url(url).replace("sqlite://", "sqlite+aiosqlite://")
+
+
 @pytest.mark.parametrize("outcome", ["commits", "raises"])
 def test_a_sqlalchemy_session_is_joined(app: Dibs, actors: Actors, url: str, outcome: str) -> None:
     import sqlalchemy
     from sqlalchemy.orm import Session
 
-    engine = sqlalchemy.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    engine = sqlalchemy.create_engine(sync_url(url))
 
     @app.task(max_attempts=1)
     def joins() -> None:
@@ -406,12 +416,40 @@ def test_a_sqlalchemy_session_is_joined(app: Dibs, actors: Actors, url: str, out
         assert (done.state, effects(actors)) == (JobState.FAILED, [])
 
 
-@on_postgres
+@pytest.mark.parametrize("trouble", ["lost", "unstorable"])
+def test_a_session_whose_job_cannot_be_settled_is_rolled_back(
+    app: Dibs, actors: Actors, url: str, trouble: str
+) -> None:
+    """Whoever catches that and commits the session later commits nothing of it."""
+    import sqlalchemy
+    from sqlalchemy.orm import Session
+
+    engine, caught = sqlalchemy.create_engine(sync_url(url)), list[str]()
+
+    @app.task(max_attempts=1)
+    def joins() -> None:
+        with Session(engine) as session:
+            try:
+                if trouble == "lost":
+                    app.engine.run(_cancel(current_job().id))
+                with current_job().transaction(session):
+                    session.execute(sqlalchemy.text("insert into effects values (5)"))
+                    current_job().result = None if trouble == "lost" else object()
+            except (LeaseLost, InvalidPayload) as error:
+                caught.append(type(error).__name__)
+            session.commit()
+
+    joins.enqueue()
+    app.drain()
+    engine.dispose()
+    assert (caught, effects(actors)) == ([{"lost": "LeaseLost", "unstorable": "InvalidPayload"}[trouble]], [])
+
+
 async def test_an_async_sqlalchemy_session_is_joined(url: str) -> None:
     from sqlalchemy import text
     from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-    app, engine = Dibs(url), create_async_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    app, engine = Dibs(url), create_async_engine(async_url(url))
     await asyncio.to_thread(Actors(app.engine).sql, "create table effects (n integer)")
 
     @app.task
@@ -427,6 +465,37 @@ async def test_an_async_sqlalchemy_session_is_joined(url: str) -> None:
     await app.aclose()
 
 
+@pytest.mark.parametrize("trouble", ["lost", "unstorable", "raises"])
+async def test_an_async_session_whose_job_cannot_be_settled_is_rolled_back(url: str, trouble: str) -> None:
+    from sqlalchemy import text
+    from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+    app, engine, caught = Dibs(url), create_async_engine(async_url(url)), list[str]()
+    await asyncio.to_thread(Actors(app.engine).sql, "create table effects (n integer)")
+
+    @app.task(max_attempts=1)
+    async def joins() -> None:
+        async with AsyncSession(engine) as session:
+            try:
+                if trouble == "lost":
+                    await app.engine.arun(_cancel(current_job().id))
+                async with current_job().transaction(session):
+                    await session.execute(text("insert into effects values (5)"))
+                    current_job().result = object() if trouble == "unstorable" else None
+                    if trouble == "raises":
+                        raise ValueError("no")
+            except (LeaseLost, InvalidPayload, ValueError) as error:
+                caught.append(type(error).__name__)
+            await session.commit()
+
+    await joins.aenqueue()
+    await app.adrain()
+    assert caught == [{"lost": "LeaseLost", "unstorable": "InvalidPayload", "raises": "ValueError"}[trouble]]
+    assert await asyncio.to_thread(effects, Actors(app.engine)) == []
+    await engine.dispose()
+    await app.aclose()
+
+
 DJANGO = """
 import json, sys
 from django.conf import settings
@@ -435,6 +504,7 @@ import django
 django.setup()
 from django.db import connection, transaction
 from dibs import Dibs, current_job
+from dibs.errors import InvalidPayload, LeaseLost
 
 app = Dibs(sys.argv[2])
 
@@ -448,6 +518,17 @@ def joins(n: int, how: str) -> None:
         if how == "inside":
             with transaction.atomic(), current_job().transaction(connection):
                 write(n)
+        if how in ("lost", "unstorable"):
+            try:
+                if how == "lost":
+                    app.cancel(current_job().id)
+                with current_job().transaction(connection):
+                    write(n)
+                    current_job().result = None if how == "lost" else object()
+            except (LeaseLost, InvalidPayload):
+                assert not connection.in_atomic_block and connection.get_autocommit()
+                write(100 + n)
+            return
         with current_job().transaction(connection):
             write(n)
             with transaction.atomic():
@@ -458,7 +539,7 @@ def joins(n: int, how: str) -> None:
     finally:
         connection.close()
 
-for n, how in enumerate(["commits", "raises", "inside"]):
+for n, how in enumerate(["commits", "raises", "inside", "lost", "unstorable"]):
     joins.enqueue(n=n, how=how)
 app.drain(concurrency=1)
 """
@@ -471,6 +552,6 @@ def test_djangos_transaction_is_joined(app: Dibs, actors: Actors, url: str) -> N
     assert done.returncode == 0, done.stderr
     jobs = [app.get(number) for number in (1, 2, 3)]
     assert [job.state.value for job in jobs] == ["SUCCESSFUL", "FAILED", "FAILED"]
-    assert (jobs[0].result, effects(actors)) == ("joined", [0, 0])
+    assert (jobs[0].result, effects(actors)) == ("joined", [0, 0, 103, 104])
     assert jobs[1].error == "ValueError: no"
     assert "A durable atomic block cannot be nested within another atomic block" in str(jobs[2].error)

@@ -2,15 +2,18 @@
 
 import asyncio
 import logging
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dibs import Dibs, JobState, current_job
+from dibs.engines.sqlite import wakeups as sqlite_wakeups
+from dibs.engines.sqlite.engine import SqliteEngine
 from dibs.errors import ConfigError, InvalidOption, NotMigrated, Unreachable
 from dibs.job import Claimed, JobId, WorkerId
 from dibs.operations import queues, workers
@@ -18,11 +21,13 @@ from dibs.operations.claims import Settle, Turn
 from dibs.worker import wakeups
 from dibs.worker.buffer import Wish
 from dibs.worker.feed import Feed
+from dibs.worker.holding import Holding
 from dibs.worker.lane import Ask, Lane
+from dibs.worker.progress import Progress
 from dibs.worker.wakeups import Wakeups
 from dibs.worker.worker import Worker
 from tests.actors import Actors
-from tests.apps import on_postgres
+from tests.apps import on_postgres, on_sqlite
 from tests.servers.fixtures import FreshDatabase
 from tests.worker.sessions import make_faulty
 
@@ -314,6 +319,82 @@ async def test_a_paused_queue_is_left_alone_until_resumed(app: Dibs) -> None:
         await held.ajoin(PATIENCE)
 
 
+@pytest.mark.parametrize("takes_turns", [True, False])
+async def test_what_is_held_of_a_queue_that_is_paused_goes_back(
+    url: str, takes_turns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the next turn; and soon where none is taken, because all that runs takes long."""
+    app = Dibs(url, lease=LEASE, beat=BEAT, prefetch=20, concurrency=1)
+    go, ran = asyncio.Event(), list[str]()
+
+    async def never(holding: Holding) -> None:
+        await asyncio.Event().wait()
+
+    @app.task
+    async def waits() -> None:
+        await go.wait()
+
+    @app.task
+    async def note(queue: str) -> None:
+        ran.append(queue)
+
+    if takes_turns:
+        monkeypatch.setattr(Holding, "run", never)
+    ids = [(await waits.aenqueue()).id]
+    async with at_work(app, queues=["default", "paused", "other"]) as worker:
+        await until(lambda: bool(worker.running))
+        ids += await app.aenqueue_many(note.using(queue=queue).call(queue=queue) for queue in ("paused", "other"))
+        await until(lambda: len(worker.buffer.waiting) == 2)
+        await app.engine.arun(queues.pause("paused"))
+        if takes_turns:
+            await note.using(queue="other").aenqueue(queue="other")
+        await until(lambda: {job.queue for job, _ in worker.buffer.waiting} == {"other"})
+        await until(lambda: worker.stats.released == 1)
+        go.set()
+        await app.ajoin(ids[2], PATIENCE)
+        held = await app.aget(ids[1])
+        assert (set(ran), held.state, held.attempts) == ({"other"}, JobState.PENDING, 0)
+    await app.aclose()
+
+
+async def test_a_queue_that_is_resumed_wakes_an_idle_worker(app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, and not with its next look, of which there are none here."""
+
+    async def never(wakeups: Wakeups) -> None:
+        await asyncio.Event().wait()
+
+    @app.task
+    async def note() -> None: ...
+
+    monkeypatch.setattr(Wakeups, "_look", never)
+    async with at_work(app, queues=["default", "other"]) as worker:
+        await app.engine.arun(queues.pause("default"))
+        held, other = await note.aenqueue(), await note.using(queue="other").aenqueue()
+        await other.ajoin(PATIENCE)
+        await until(lambda: worker.feed.dry)
+        assert await states(app, held.id) == ["PENDING"]
+        await app.engine.arun(queues.resume("default"))
+        await held.ajoin(PATIENCE)
+
+
+@pytest.mark.parametrize("runs", ["worker", "drain"])
+async def test_a_queue_that_nobody_has_heard_of_is_named(
+    app: Dibs, runs: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task(queue="mail")
+    async def note() -> None: ...
+
+    await note.using(queue="found", delay=3600).aenqueue()
+    named = ["mail", "found", "mial"]
+    if runs == "worker":
+        async with at_work(app, queues=named):
+            await until(lambda: bool(caplog.messages))
+    else:
+        await app.adrain(queues=named)
+    said = [message for message in caplog.messages if "No task declares" in message]
+    assert said == ["No task declares the queue 'mial', and no job waits in it. There is: found, mail"]
+
+
 async def test_a_queue_that_nobody_declared_is_found(app: Dibs) -> None:
     @app.task
     async def note() -> None: ...
@@ -472,6 +553,61 @@ async def test_a_worker_thought_dead_goes_on_as_somebody_new(app: Dibs) -> None:
         assert [lane.worker for lane in worker.lanes] != before
 
 
+async def test_it_goes_on_under_one_number_however_often_it_hears_that_it_was_thought_dead(
+    app: Dibs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two, the jobs claimed under the first would be beaten by nobody."""
+    go, enlisted, enlist, heard, pulse = asyncio.Event(), list[WorkerId](), Worker._enlist, list[Any](), Worker._pulse
+
+    async def slow(worker: Worker) -> WorkerId:
+        if worker.begun.is_set():
+            await go.wait()
+        enlisted.append(await enlist(worker))
+        return enlisted[-1]
+
+    def hears(worker: Worker, told: Any) -> None:
+        heard.append(told)
+        pulse(worker, told)
+
+    @app.task
+    async def it() -> None: ...
+
+    monkeypatch.setattr(Worker, "_enlist", slow)
+    monkeypatch.setattr(Worker, "_pulse", hears)
+    async with at_work(app) as worker:
+        before = [lane.worker for lane in worker.lanes]
+        await app.engine.arun(workers.recover(known=before))
+        await until(lambda: sum(told.beat is not None and not told.beat.alive for told in heard) >= 3)
+        go.set()
+        await until(lambda: [lane.worker for lane in worker.lanes] != before)
+        worker._thought_dead(set(before))  # by a beat that began before
+        seen = len(heard)
+        await until(lambda: len(heard) >= seen + 3)
+        assert len(enlisted) == 2 * len(before)
+        assert [lane.worker for lane in worker.lanes] == list(worker.heart.rows) == enlisted[len(before) :]
+        assert heard[-1].beat.alive.keys() == set(worker.heart.rows)
+        await (await it.aenqueue()).ajoin(PATIENCE)
+
+
+async def test_that_it_is_forgotten_is_survived_though_enlisting_fails_at_first(
+    app: Dibs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enlist, failed = Worker._enlist, list[int]()
+
+    async def fails_once(worker: Worker) -> WorkerId:
+        if worker.begun.is_set() and not failed:
+            failed.append(1)
+            raise Unreachable("away")
+        return await enlist(worker)
+
+    monkeypatch.setattr(Worker, "_enlist", fails_once)
+    async with at_work(app) as worker:
+        before = [lane.worker for lane in worker.lanes]
+        await app.engine.arun(workers.recover(known=before))
+        await until(lambda: not {lane.worker for lane in worker.lanes} & set(before))
+    assert failed
+
+
 async def test_every_other_answer_is_lost(app: Dibs) -> None:
     ran: list[int] = []
 
@@ -486,6 +622,41 @@ async def test_every_other_answer_is_lost(app: Dibs) -> None:
             assert (await app.ajoin(job_id, PATIENCE)).state == "SUCCESSFUL"
     assert sorted(ran) == list(range(50))
     assert worker.stats.refused == 0
+
+
+async def test_a_claim_whose_answer_is_lost_is_handed_back_within_two_beats(
+    app: Dibs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran, beats, lost_at, back_at = list[int](), 0, list[int](), list[int]()
+    run_once = app.engine.run_once
+
+    def counted(operation: Any, **more: Any) -> Any:
+        nonlocal beats
+        done = run_once(operation, **more)
+        beats += operation.name == "beat"
+        if operation.name == "hand_back" and done:
+            back_at.append(beats)
+        return done
+
+    def cut_off(number: int, turn: Any) -> bool:
+        if lost_at or not turn.claimed:
+            return False
+        lost_at.append(beats)
+        return True
+
+    @app.task
+    async def note(n: int) -> None:
+        ran.append(n)
+
+    ids = await app.aenqueue_many(note.call(n=n) for n in range(5))
+    monkeypatch.setattr(app.engine, "run_once", counted)
+    make_faulty(app.engine, cut_off=cut_off)
+    async with at_work(app):
+        for job_id in ids:
+            done = await app.ajoin(job_id, PATIENCE)
+            assert (done.state, done.attempts) == (JobState.SUCCESSFUL, 1)
+    assert sorted(ran) == list(range(5))
+    assert back_at[0] - lost_at[0] <= 2
 
 
 async def test_an_outage_is_waited_out(app: Dibs) -> None:
@@ -605,6 +776,84 @@ async def test_wrong_options_are_named(app: Dibs, options: dict[str, Any], named
     with pytest.raises(InvalidOption, match=named):
         async with at_work(app, **options):
             pass
+
+
+class Broken(Exception):
+    """A bug."""
+
+
+def breaks(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """A service of the worker that raises when told to."""
+    broken = threading.Event()
+
+    async def run(progress: Progress) -> None:
+        while not broken.is_set():  # noqa: ASYNC110  # it comes from another thread
+            await asyncio.sleep(0.005)
+        raise Broken("a service fell over")
+
+    monkeypatch.setattr(Progress, "run", run)
+    return broken
+
+
+def test_a_worker_in_a_thread_that_ends_by_itself_says_so_at_once(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And another may begin."""
+    broken = breaks(monkeypatch)
+    app = Dibs(url, grace=0.0)
+    app.start()
+    assert app._thread is not None
+    thread = app._thread.thread
+    broken.set()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    said = "The worker in this process has ended, and runs no more jobs: Broken: a service fell over"
+    assert said in caplog.messages
+    broken.clear()
+    app.start()
+    app.stop()
+    app.close()
+
+
+async def test_a_worker_in_a_block_that_ends_by_itself_says_so_at_once(
+    app: Dibs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, heard = breaks(monkeypatch), False
+    with suppress(ExceptionGroup):
+        async with at_work(app):
+            broken.set()
+            await until(lambda: "The worker in this process has ended" in caplog.text)
+            heard = True
+    assert heard
+
+
+@on_sqlite
+async def test_a_file_that_cannot_be_watched_for_a_while_is_looked_at(
+    app: Dibs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever SQLite says of the connection that watches, the worker goes on."""
+
+    class Torn:
+        """A connection whose file cannot be read."""
+
+        def execute(self, text: str) -> Any:
+            raise sqlite3.OperationalError("disk I/O error")
+
+        def close(self) -> None: ...
+
+    @app.task
+    async def it() -> None: ...
+
+    connect = sqlite_wakeups.connect
+    assert isinstance(app.engine, SqliteEngine)
+    async with at_work(app):
+        monkeypatch.setattr(sqlite_wakeups, "connect", lambda place: Torn())
+        for watch in list(app.engine._watches):
+            watch.close()
+        await until(lambda: caplog.text.count("Listening for wake-ups failed, and goes on: SQLite says: disk I/O") >= 2)
+        await (await it.aenqueue()).ajoin(PATIENCE)
+        monkeypatch.setattr(sqlite_wakeups, "connect", connect)
+        await (await it.aenqueue()).ajoin(PATIENCE)
 
 
 def test_one_worker_by_thread_at_a_time(url: str) -> None:

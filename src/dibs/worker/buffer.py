@@ -1,14 +1,14 @@
 """Jobs in our hands that have not begun, and how many more to ask for. Pure: the clock is an argument.
 
 It adapts: as many are held as end within a quarter of a second, so that the next one is there when a slot becomes free,
-and none waits here that another worker could start. Jobs on their last attempt and suspects are never held: slots are
-kept free for them while they are asked for.
+and none waits here that another worker could start. A given number is held while nobody else asks for jobs. Jobs on
+their last attempt and suspects are never held: slots are kept free for them while they are asked for.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from dibs.job import LEVELS, Claimed, Lease
 
 START_WITHIN = 0.25  # seconds that a job may be held before it begins
 TOO_LONG = 0.5  # then it is handed back, for others
+SHARED = 5.0  # seconds for which a given number is not held, after others have asked for jobs
 MOST = 200  # jobs that one turn asks for
 TURN = 0.002  # seconds that a turn takes, or so
 IN_TURN = 0.02  # seconds after which those that are not held have their turn again, beside others that are
@@ -49,12 +50,13 @@ class Buffer:
     rate: float = 0.0  # jobs that end in a second
     ended: int = 0
     since: float = 0.0
+    shared_until: float = -SHARED
 
     def wish(self, now: float) -> Wish | None:
         """What to ask for now, if anything; to be followed by `came`."""
         self._measure(now)
         free = self.concurrency - self.running - self.kept
-        hold = self._hold()
+        hold = self._hold(now)
         missing = self.concurrency + hold - self.running - self.kept - len(self.waiting) - self.coming
         if self.waiting or self.coming:
             if now - self.asked_at_once > START_WITHIN:
@@ -119,11 +121,11 @@ class Buffer:
         self.ended += 1
         self.suspects -= job.suspect
 
-    def hand_back(self) -> list[Claimed]:
-        """All that wait, to be given back."""
-        jobs = [job for job, _ in self.waiting]
-        self.waiting.clear()
-        return jobs
+    def hand_back(self, queues: Collection[str] | None = None) -> list[Claimed]:
+        """All that wait, or those of these queues, to be given back."""
+        back = [job for job, _ in self.waiting if queues is None or job.queue in queues]
+        self.waiting = deque(each for each in self.waiting if queues is not None and each[0].queue not in queues)
+        return back
 
     def drop(self, lost: Set[Lease]) -> None:
         """They are no longer ours."""
@@ -131,14 +133,29 @@ class Buffer:
 
     def overdue(self, now: float) -> bool:
         """Something waits here that others could have started."""
-        return self.prefetch is None and bool(self.waiting) and now - self.waiting[0][1] > TOO_LONG
+        return self.adapts(now) and self.holds_long(now)
+
+    def holds_long(self, now: float) -> bool:
+        """Something has waited here for long."""
+        return bool(self.waiting) and now - self.waiting[0][1] > TOO_LONG
+
+    def adapts(self, now: float) -> bool:
+        """Nothing may wait here for long: no number is given, or others ask."""
+        return self.prefetch is None or now < self.shared_until
+
+    def share(self, now: float) -> None:
+        """Others ask: for a while no more is held than would be if no number were given."""
+        self.shared_until = now + SHARED
 
     def woken(self) -> None:
         """There may be something new."""
         self.plain_dry = False
 
-    def _hold(self) -> int:
-        return int(self.rate * START_WITHIN) if self.prefetch is None else self.prefetch
+    def _hold(self, now: float) -> int:
+        ending = int(self.rate * START_WITHIN)
+        if self.prefetch is None:
+            return ending
+        return min(ending, self.prefetch) if self.adapts(now) else self.prefetch
 
     def _to_hold(self, missing: int) -> Wish | None:
         limit = min(missing, MOST)

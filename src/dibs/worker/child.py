@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from contextvars import copy_context
 from importlib import import_module
@@ -27,19 +27,24 @@ from dibs.errors import ConfigError
 from dibs.job import Claimed, Lease
 from dibs.lifecycle import Committed, Errored, Outcome, Snoozed, Successful
 from dibs.task import Declared
+from dibs.worker.commands import tell_output
 from dibs.worker.frames import Frames, framed
 from dibs.worker.run import Runner, not_begun
 from dibs.worker.threads import DaemonThreads
 
 T = TypeVar("T")
 
+LOOK = 1000  # milliseconds between looks whether the job has closed the socket
 MAIN = "__main__"  # of the worker's process, which is not ours
 
 
 class InPlace(Runner):
     """Runs a function right here, in the main thread; its time limit is the worker's business."""
 
+    told: Callable[[bytes], None]
+
     async def _in_process(self, task: Declared, job: Claimed, arguments: dict[str, Any], current: CurrentJob) -> Any:
+        tell_output(self.told)
         result = task.function(**arguments)
         return await result if task.is_async else result
 
@@ -94,6 +99,7 @@ class Child:
     def _runner(self, engine: Any, worker: str) -> InPlace:
         if (found := self.runners.get(engine)) is None or found.worker != worker:
             found = self.runners[engine] = InPlace(engine, worker, DaemonThreads(1, "none"), self._tell)
+            found.told = self._tell_output
         return found
 
     def _task(self, module: str, name: str) -> tuple[Declared, Any]:
@@ -126,15 +132,21 @@ class Child:
     def _tell(self, lease: Lease, document: bytes) -> None:
         self._send(["progress", document])
 
+    def _tell_output(self, output: bytes) -> None:
+        self._send(["output", output])
+
     def _send(self, message: list[Any]) -> None:
         with self.sending:
             self.connection.sendall(framed(message))
 
     def _watch(self) -> None:
-        """While a job runs nobody reads; that the worker is gone is noticed all the same."""
-        gone = select.poll()
-        gone.register(self.connection, select.POLLHUP | getattr(select, "POLLRDHUP", 0))  # which only Linux has
-        gone.poll()
+        """While a job runs nobody reads; that the worker is gone is noticed all the same. If the job closes the socket,
+        whoever waits for it keeps it open: so it is looked at anew every now and then."""
+        end, gone = self.connection.fileno(), select.poll()
+        gone.register(end, select.POLLHUP | getattr(select, "POLLRDHUP", 0))  # which only Linux has
+        ours = os.fstat(end).st_ino
+        while not gone.poll(LOOK) and _inode(end) == ours:
+            pass
         _die()
 
 
@@ -145,6 +157,13 @@ def _finish(running: Coroutine[Any, Any, T]) -> T:
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # the coroutine's result
     raise RuntimeError("a plain function waited for a loop")
+
+
+def _inode(file: int) -> int | None:
+    try:
+        return os.fstat(file).st_ino
+    except OSError:
+        return None
 
 
 def _die() -> None:

@@ -7,22 +7,49 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from typing import IO, Annotated, Any
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import IO, Annotated, Any, TypeAlias
 
 from msgspec import Meta
 
 from dibs.config import environment_of_command
+from dibs.payload import decode, encode
 from dibs.retry import Permanent
 from dibs.task import Declared
 
 NAME = "dibs.command"
 TAIL = 16 * 1024  # bytes that are kept of the end of each output
 SAID = 600  # characters of each output in the error of one that failed
+SAID_FAILED = 4 * 1024  # and among its failures, of which ten are kept
+OFTEN = 0.1  # seconds between reports of a program that runs
+KEPT = "dibs_kept"
 LONGEST = 86400.0
 
 
 class CommandFailed(Exception):
     """A program ended with another code than 0."""
+
+
+Said: TypeAlias = Callable[[bytes], None]
+_said: ContextVar[Said] = ContextVar("dibs_command_said")  # who is told of the output of a command that runs
+
+
+def tell_output(told: Said) -> None:
+    """From here on, in this context, somebody is told what a command says while it runs: it may have to be killed."""
+    _said.set(told)
+
+
+def keep(error: BaseException, output: bytes | None) -> None:
+    """What the program had said stays with the error that ended it."""
+    if output is not None:
+        setattr(error, KEPT, decode(output))
+
+
+def kept(error: BaseException) -> dict[str, Any]:
+    """What stays with an error of a command, for the job's failures."""
+    found: dict[str, Any] = getattr(error, KEPT, {})
+    return found
 
 
 def command(
@@ -44,36 +71,79 @@ def command(
         )
     except (OSError, ValueError) as error:  # not there, not allowed, a NUL inside
         raise Permanent(f"{arguments[0]} cannot be started: {error}") from error
-    tails = [Tail(stream) for stream in (process.stdout, process.stderr)]
+    report = Report(_said.get(None))
+    tails = [Tail(stream, report.changed) for stream in (process.stdout, process.stderr)]
+    report.begin(tails)
     feeder = threading.Thread(target=_feed, args=(process.stdin, stdin.encode()), daemon=True)
     feeder.start()
     code = process.wait()
     stdout, stderr = (tail.text() for tail in tails)
+    report.end()
     if code != 0:
-        raise CommandFailed(
+        failed = CommandFailed(
             f"{arguments[0]} ended with code {code}\nstdout: {stdout[-SAID:]}\nstderr: {stderr[-SAID:]}"
         )
+        keep(failed, said(code, stdout, stderr))
+        raise failed
     return {"exitCode": code, "stdout": stdout, "stderr": stderr}
+
+
+def said(code: int | None, stdout: str, stderr: str) -> bytes:
+    """What is kept of a command that failed; no code: it did not end by itself."""
+    return encode({"exitCode": code, "stdout": stdout[-SAID_FAILED:], "stderr": stderr[-SAID_FAILED:]})
+
+
+class Report:
+    """Tells what a program has said so far, now and then while it says something."""
+
+    def __init__(self, told: Said | None) -> None:
+        self.told = told
+        self.changed, self.ended = threading.Event(), threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def begin(self, tails: Sequence[Tail]) -> None:
+        """Until its end."""
+        if self.told is not None:
+            self.thread = threading.Thread(target=self._run, args=(self.told, tails), daemon=True)
+            self.thread.start()
+
+    def end(self) -> None:
+        """Nothing more is told."""
+        self.ended.set()
+        self.changed.set()
+        if self.thread is not None:
+            self.thread.join()
+
+    def _run(self, told: Said, tails: Sequence[Tail]) -> None:
+        while self.changed.wait() and not self.ended.is_set():
+            self.changed.clear()
+            told(said(None, *[tail.so_far() for tail in tails]))
+            self.ended.wait(OFTEN)
 
 
 class Tail:
     """The end of what is written to a pipe, however much that is."""
 
-    def __init__(self, stream: IO[bytes] | None) -> None:
+    def __init__(self, stream: IO[bytes] | None, changed: threading.Event) -> None:
         assert stream is not None
-        self.stream, self.end = stream, b""
+        self.stream, self.end, self.changed = stream, b"", changed
         self.thread = threading.Thread(target=self._read, daemon=True)
         self.thread.start()
 
     def text(self) -> str:
         """When everybody who could write has ended."""
         self.thread.join()
+        return self.so_far()
+
+    def so_far(self) -> str:
+        """What there is of it."""
         return self.end.decode("utf-8", "replace").replace("\x00", "\\0")
 
     def _read(self) -> None:
         with self.stream:
             while part := self.stream.read1(65536):  # type: ignore[attr-defined]  # it is buffered
                 self.end = (self.end + part)[-TAIL:]
+                self.changed.set()
 
 
 def _feed(stream: IO[bytes], text: bytes) -> None:

@@ -11,7 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from dibs.context import CurrentJob
@@ -21,16 +21,19 @@ from dibs.lifecycle import Back, Change, Committed, Outcome, Released, Way, afte
 from dibs.operations import adopted, claims, queues, workers
 from dibs.operations.adopted import Source
 from dibs.operations.claims import Settle, Turn
+from dibs.operations.workers import Beat
 from dibs.task import Declared
 from dibs.worker.feed import Feed
-from dibs.worker.heart import Heart, Pulse
+from dibs.worker.heart import Heart, Pulse, suspend_clock
 from dibs.worker.identity import enlist, new_name
 from dibs.worker.lane import Ask, Lane
 from dibs.worker.logs import JobLog
 from dibs.worker.progress import Progress
+from dibs.worker.report import DrainReport
 from dibs.worker.rows import RowLane, mind
 from dibs.worker.run import Middleware, Runner
 from dibs.worker.running import Running
+from dibs.worker.spelling import mind_spelling
 from dibs.worker.stats import count
 from dibs.worker.tallies import Tallies
 from dibs.worker.threads import DaemonThreads
@@ -43,39 +46,6 @@ PAUSE = 0.25  # between looks while jobs run
 COUNTED = 100_000
 STOP_EARLY = 2.0  # seconds before the deadline, or a tenth of it
 MISSES = 3  # claims that find nothing although something is due: somebody else's, or of an unknown type
-
-
-@dataclass(slots=True)
-class DrainReport:
-    """What a drain did.
-
-    >>> print(DrainReport(available=2, claimed=2, successful=2, seconds=0.5))
-    claimed 2 of 2 jobs in 0.5 s: 2 successful
-    """
-
-    recovered: int = 0
-    available: int = 0
-    claimed: int = 0
-    successful: int = 0
-    retried: int = 0
-    failed: int = 0
-    processing: int = 0
-    released: int = 0
-    refused: int = 0
-    seconds: float = 0.0
-
-    def __str__(self) -> str:
-        parts = [
-            f"{getattr(self, name)} {name}"
-            for name in ("successful", "processing", "retried", "failed", "released", "refused", "recovered")
-        ]
-        said = [part for part in parts if not part.startswith("0 ")]
-        of = max(self.available, self.claimed)
-        return f"claimed {self.claimed} of {of} jobs in {self.seconds:.1f} s" + (f": {', '.join(said)}" if said else "")
-
-    def as_dict(self) -> dict[str, Any]:
-        """For machines."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @dataclass(slots=True)
@@ -123,6 +93,7 @@ class Drain:
         self.loop = asyncio.get_running_loop()
         self.sources = [each for each in self.sources if self.queues is None or each.name in self.queues]
         self.feeds = {source.name: Feed(source) for source in self.sources}
+        began = suspend_clock()
         worker, *others = [
             await enlist(self.engine, self.name, lease=self.lease, beat=self.beat) for _ in (None, *self.sources)
         ]
@@ -134,7 +105,9 @@ class Drain:
             beat=self.beat,
             held=self._held,
             tell=self._tell,
+            over=self._silenced,
             asking=self._asking,
+            since=began,
         )
         self.lane = Lane(self.engine, session, worker, self.heart.doubt, tells=self.tells)
         self.row_lanes = [self._row_lane(row, source) for row, source in zip(others, self.sources, strict=True)]
@@ -169,6 +142,7 @@ class Drain:
         return self.report
 
     async def _begin(self) -> None:
+        await mind_spelling(self.engine, self.queues or (), self.tasks.values(), self.feeds)
         self.silent = await self.engine.arun(workers.silent(SILENT_LEASES))
         self.second_look = time.monotonic() + SECOND_LOOK if self.silent else None
         self.report.available = await self.engine.arun(claims.available(await self._every_queue(), COUNTED))
@@ -182,8 +156,6 @@ class Drain:
     async def _step(self) -> bool:
         """One turn and what follows from it; False when there is nothing left to do."""
         self._collect()
-        if self.heart.expired:
-            self._cancel_all()
         await self._look_again()
         room = self._room()
         if await self._turns():
@@ -210,9 +182,13 @@ class Drain:
                 claimed += turn.picked if feed.source else len(turn.claimed)  # of rows, some need no run
         return claimed
 
+    def _in_trouble(self) -> bool:
+        """The last beat failed: nothing may start before one goes through."""
+        return self.heart.failed or self.heart.expired
+
     def _room(self) -> int:
         """How many jobs may start now."""
-        if self._late() or self.heart.failed or self.heart.expired:
+        if self._late() or self._in_trouble():
             return 0
         left = self.concurrency if self.limit is None else self.limit - self.report.claimed
         return max(0, min(self.concurrency - len(self.running), left))
@@ -245,6 +221,9 @@ class Drain:
             self.unknown.append(job.type)
             self.feed.settles.append((job, Settle(job.lease, Back(Way.RELEASE))))
             return
+        if self._in_trouble():
+            self._say(job, task, Back(Way.RELEASE))
+            return
         self.report.claimed += 1
         each = Running(job, task, self.runner.context(task, job), time.monotonic())
         each.future = self.loop.create_task(self._run(task, job, each.current), name=f"job {job.id}")
@@ -268,10 +247,13 @@ class Drain:
                 self._tally(each.job, change)
             else:
                 change = after(each.job, outcome, each.task.retry, has_hook=each.task.finishes)
-                key = each.task.row_key(each.job)
-                settle = Settle(each.job.lease, change, each.task.keep, each.job.attempts, key)
-                self.feeds.get(each.job.type, self.feed).settles.append((each.job, settle))
+                self._say(each.job, each.task, change)
             self.log.ended(each.task.label(each.job), change, time.monotonic() - each.began)
+
+    def _say(self, job: Claimed, task: Declared, change: Change) -> None:
+        """What became of it, with the next turn."""
+        settle = Settle(job.lease, change, task.keep, job.attempts, task.row_key(job))
+        self.feeds.get(job.type, self.feed).settles.append((job, settle))
 
     def _count(self, job: Claimed, change: Change, turn: Turn) -> None:
         became = turn.became(job.id, change)
@@ -362,15 +344,22 @@ class Drain:
         return [lane.worker for lane in lanes if lane.has_asked() or self._room()]
 
     def _tell(self, pulse: Pulse) -> None:
-        """From the heart's thread: stop what is no longer ours."""
+        """From the heart's thread."""
         if pulse.beat is not None:
-            for lane in (self.lane, *self.row_lanes):
-                if lane.worker in pulse.beat.alive:
-                    lane.ladders.share(pulse.beat.alive[lane.worker], pulse.beat.claimers)
-            if pulse.beat.lost:
-                self.loop.call_soon_threadsafe(self._drop, pulse.beat.lost)
-        elif self.heart.expired:
-            self.loop.call_soon_threadsafe(self._cancel_all)
+            self.loop.call_soon_threadsafe(self._beaten, pulse.beat)
+
+    def _beaten(self, beat: Beat) -> None:
+        """Stop what is no longer ours."""
+        for lane in (self.lane, *self.row_lanes):
+            if lane.worker in beat.alive:
+                lane.ladders.share(beat.alive[lane.worker], beat.claimers)
+        self._drop(beat.lost)
+
+    def _silenced(self) -> None:
+        """From the heart's watch: others may soon take what we have. Threads see it even if the loop is blocked."""
+        for each in list(self.running.values()):
+            each.current.cancelled = True
+        self.loop.call_soon_threadsafe(self._cancel_all)
 
     def _drop(self, lost: frozenset[Lease]) -> None:
         for each in self.running.values():

@@ -49,7 +49,7 @@ class WorkerThread:
     def _run(self) -> None:
         try:
             asyncio.run(self._work())
-        except BaseException as error:  # told to whoever started it, or it is a bug that the log has
+        except BaseException as error:  # told to whoever started it, or in the log already
             self.error = error
         finally:
             self.begun.set()
@@ -57,8 +57,11 @@ class WorkerThread:
     async def _work(self) -> None:
         self.loop, self.ending = asyncio.get_running_loop(), asyncio.Event()
         try:
-            async with self.running():
+            async with self.running() as worker:
                 self.begun.set()
-                await self.ending.wait()
+                either = [asyncio.create_task(event.wait()) for event in (self.ending, worker.ended)]
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                for task in either:
+                    task.cancel()
         finally:
             await self.close()

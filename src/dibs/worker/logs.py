@@ -40,6 +40,8 @@ def said(change: Change, seconds: float) -> tuple[int, str]:
             return logging.INFO, f"cancelled after {seconds:.1f}s"
         case Done(failure=failure):
             return logging.ERROR, f"failed for good after {seconds:.1f}s{_why(failure)}"
+        case Back(way=Way.RELEASE, failure=bytes() as failure, delay=delay):
+            return logging.WARNING, f"may have been done already, asked again in {delay:.1f}s{_why(failure)}"
         case Back(way=Way.RELEASE):
             return logging.INFO, f"was handed back after {seconds:.1f}s"
         case Back(way=Way.SUBMITTED):

@@ -39,6 +39,7 @@ class Slot(asyncio.Protocol):
         self.code: int | None = None  # that it ended with
         self.prepared: set[str] = set()
         self.tell: Callable[[bytes], None] = lambda document: None
+        self.output: bytes | None = None  # what the program of a command has said so far
         self.transport: asyncio.WriteTransport | None = None
         self.ours, theirs = socket.socketpair()
         with theirs:
@@ -68,7 +69,7 @@ class Slot(asyncio.Protocol):
 
     async def run(self, task: Declared, job: Claimed, worker: str, tell: Callable[[Lease, bytes], None]) -> list[Any]:
         """What one job came to, as `child.answer` says it."""
-        self.tell = lambda document: tell(job.lease, document)
+        self.tell, self.output = (lambda document: tell(job.lease, document)), None
         attempt = job._replace(rank=0, finishing=0, run_at=None)  # of no interest over there
         return await self._call([*task.place, worker, list(attempt)])
 
@@ -92,10 +93,12 @@ class Slot(asyncio.Protocol):
             self.ours.close()
 
     def data_received(self, data: bytes) -> None:
-        """It reports progress, or has done."""
+        """It reports progress, or what a command says, or has done."""
         for kind, *rest in self.frames.feed(data):
             if kind == "progress":
                 self.tell(*rest)
+            elif kind == "output":
+                (self.output,) = rest
             elif self.answer is not None and not self.answer.done():
                 self.answer.set_result([kind, *rest])
 

@@ -18,10 +18,11 @@ from typing import Any, TypeAlias
 from dibs.batches import abatch_of, batch_of
 from dibs.context import CurrentJob, Snooze, enter
 from dibs.engines.engine import Engine
-from dibs.errors import ConfigError
+from dibs.errors import ConfigError, DibsError
 from dibs.job import Claimed, JobState, Lease
 from dibs.lifecycle import (
     HOOK_TRIES,
+    RECONCILE_TRIES,
     SUCCESS,
     Committed,
     Done,
@@ -31,6 +32,7 @@ from dibs.lifecycle import (
     Released,
     Snoozed,
     Successful,
+    Unanswered,
     failure,
     hook_is_spent,
 )
@@ -40,8 +42,9 @@ from dibs.operations.claims import Settle, Turn
 from dibs.operations.operation import Operation
 from dibs.payload import decode, encode
 from dibs.provider import ProviderTask
-from dibs.retry import Permanent, RetryAfter, bounded, exponential
+from dibs.retry import Permanent, RetryAfter, pause
 from dibs.task import AlreadyDone, Declared
+from dibs.worker.commands import keep, kept
 from dibs.worker.forks import forks_before
 from dibs.worker.processes import Processes
 from dibs.worker.provider import Providers, told_to_stop
@@ -106,10 +109,10 @@ class Runner:
         began = time.monotonic()
         permanent = False
         try:
-            if job.suspect and task.reconcile is not None:
-                done = await self._reconciled(task, job)
-                if done is not None:
-                    return done
+            if job.suspect and task.reconcile is not None and not hook_is_spent(job):
+                answered = await self._reconciled(task, job, began)
+                if answered is not None:
+                    return answered
             if isinstance(task, ProviderTask):
                 came_to = await self.providers.run(task, job, current)
                 if came_to is not None:
@@ -138,7 +141,9 @@ class Runner:
             if isinstance(error, FailedElsewhere):
                 return error.outcome
             if job.finishing > 0:
-                log.warning("The on_failure hook of job %s raised, and is tried again", job.id, exc_info=error)
+                asked = isinstance(task, ProviderTask) and not current.began
+                what = "reconcile" if asked else "on_failure hook"
+                log.warning("The %s of job %s raised, and is tried again", what, job.id, exc_info=error)
             return _errored(task, job, error, self.worker, time.monotonic() - began, permanent=permanent)
         finally:
             _only_after(self.forks)
@@ -194,7 +199,11 @@ class Runner:
         limit = task.limit(arguments)
         async with self.processes.slot(task) as slot:
             running = slot.run(task, job, self.worker, self.tell)
-            answer = await (running if limit is None else _timed(limit, running, KILLED))
+            try:
+                answer = await (running if limit is None else _timed(limit, running, KILLED))
+            except Exception as error:
+                keep(error, slot.output)
+                raise
         match answer:
             case ["successful", result]:
                 return decode(result)
@@ -206,8 +215,35 @@ class Runner:
                 raise FailedElsewhere(Errored(*outcome))
         return None
 
-    async def _reconciled(self, task: Declared, job: Claimed) -> Successful | None:
-        """Its last attempt left no outcome: was the work in fact done?"""
+    async def _reconciled(self, task: Declared, job: Claimed, began: float) -> Outcome | None:
+        """Its last attempt left no outcome: was the work in fact done? Until that is known it is not run again."""
+        try:
+            return await self._asked(task, job)
+        except BaseException as error:
+            if self._told_to_stop():
+                raise
+            tries = await self._unanswered(job) + 1
+            seconds = time.monotonic() - began
+            if tries < RECONCILE_TRIES:
+                delay, trouble = _delay(task, tries, error)
+                said = f"Its reconcile raised {_described(error)}"
+                return Unanswered(_failure(job, error, self.worker, seconds, said, reconcile=tries, **trouble), delay)
+            said = (
+                f"Its last attempt left no outcome, and its reconcile raised {tries} times: nobody knows whether the "
+                f"work was done, so it was not run again. The last time: {_described(error)}"
+            )
+            return Finished("its reconcile has no answer", _failure(job, error, self.worker, seconds, said))
+
+    async def _unanswered(self, job: Claimed) -> int:
+        """How often its reconcile has raised since its last attempt; each is among its failures."""
+        try:
+            failures = (await self.engine.arun(jobs.get(job.id))).failures
+        except DibsError:
+            return 0  # it is counted the next time
+        last = failures[-1] if failures else {}
+        return int(last.get("reconcile", 0)) if last.get("attempt") == job.attempts else 0
+
+    async def _asked(self, task: Declared, job: Claimed) -> Successful | None:
         assert task.reconcile is not None
         is_async = inspect.iscoroutinefunction(task.reconcile)
         answer = await self._call(task, task.reconcile, task.signature.load(job.payload), is_async)
@@ -296,7 +332,7 @@ def _errored(
     permanent = permanent or isinstance(error, Permanent)
     if task.retry_on is not None and not isinstance(error, (*task.retry_on, RetryAfter)):
         permanent = True
-    delay, trouble = _delay(task, job, error)
+    delay, trouble = _delay(task, job.attempts, error)
     return Errored(_failure(job, error, worker, seconds, **trouble), permanent, delay)
 
 
@@ -305,23 +341,24 @@ def not_begun(job: Claimed, error: BaseException, worker: str) -> Errored:
     return Errored(_failure(job, error, worker, 0.0), isinstance(error, ConfigError))
 
 
-def _delay(task: Declared, job: Claimed, error: BaseException) -> tuple[float, dict[str, str]]:
-    """What the task's policy says; it is user code too, and where it fails the job still has its next attempt."""
-    try:
-        return bounded(error.seconds if isinstance(error, RetryAfter) else task.retry(job.attempts)), {}
-    except Exception as trouble:
-        return exponential()(job.attempts), {"retry_error": _clean(_described(trouble), LONGEST_ERROR)}
+def _delay(task: Declared, tries: int, error: BaseException) -> tuple[float, dict[str, str]]:
+    """What the task's policy says, or the error itself; what was wrong with that."""
+    seconds, trouble = pause(task.retry if not isinstance(error, RetryAfter) else lambda attempt: error.seconds, tries)
+    return seconds, {} if trouble is None else {"retry_error": _clean(_described(trouble), LONGEST_ERROR)}
 
 
-def _failure(job: Claimed, error: BaseException, worker: str, seconds: float, **more: str) -> bytes:
+def _failure(
+    job: Claimed, error: BaseException, worker: str, seconds: float, said: str | None = None, **more: Any
+) -> bytes:
     text = "".join(traceback.format_exception(type(error), error, _from_task(error.__traceback__)))
     return encode(
         failure(
             job.attempts,
-            _clean(_described(error), LONGEST_ERROR),
+            _clean(said or _described(error), LONGEST_ERROR),
             traceback=_clean(text, LONGEST_TRACEBACK),
             worker=worker,
             seconds=round(seconds, 6),
+            **kept(error),
             **more,
         )
     )

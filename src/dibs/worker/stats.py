@@ -29,7 +29,7 @@ def count(counts: Counts, change: Change, number: int = 1) -> None:
             counts.successful += number
         case Done():
             counts.failed += number
-        case Back(way=Way.RELEASE):
+        case Back(way=Way.RELEASE, failure=None):
             counts.released += number
         case Back(way=Way.SUBMITTED):
             counts.processing += number

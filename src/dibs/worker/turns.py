@@ -22,6 +22,7 @@ from dibs.task import Declared
 from dibs.worker.buffer import TOO_LONG, Buffer, Wish
 from dibs.worker.feed import Feed
 from dibs.worker.heart import Heart
+from dibs.worker.holding import Holding
 from dibs.worker.identity import new_name
 from dibs.worker.lane import Ask, Lane
 from dibs.worker.logs import JobLog
@@ -47,6 +48,7 @@ class Turns:
     wakeups: Wakeups
     runner: Runner
     progress: Progress
+    holding: Holding
 
     def __init__(
         self,
@@ -161,12 +163,15 @@ class Turns:
         feed.dry = wish.at_once and took < wish.limit and not feed.woken
         if feed.dry:
             self.wakeups.rested.set()
+            self.holding.idle.set()
         feed.missed = feed.dry and (not wish.suspects or any(job.suspect for job in claimed))
         if claimed:
             self.wakeups.found()
         known = [job for job in claimed if (task := self.tasks.get(job.type)) and task.takes_rows == bool(feed.source)]
         if len(known) < len(claimed):
             self._refuse([job for job in claimed if job not in known])
+        if turn.paused and self.buffer.waiting:
+            self._release(self.buffer.hand_back(turn.paused))
         ready = self.buffer.came(wish, known, time.monotonic())
         if wish.suspects:
             self._mind_suspects()
@@ -283,8 +288,11 @@ class Turns:
 
     def _check_overdue(self) -> None:
         self.overdue_check = None
-        if self.buffer.overdue(time.monotonic()):
+        now = time.monotonic()
+        if self.buffer.overdue(now):
             self._release(self.buffer.hand_back())
+        elif self.buffer.holds_long(now):
+            self.holding.long.set()
         self._mind_overdue()
 
     def _mind_limits(self) -> None:

@@ -30,11 +30,11 @@ BUSY = 0.02  # seconds between looks that our own writes bring about, while ther
 
 
 class Woken(msgspec.Struct):
-    """What a notification says: which range has something, and since when."""
+    """What a notification says: which range has something, and since when. Neither, of a queue that was resumed."""
 
     queue: str
-    rank: int
-    run_at: datetime = msgspec.field(name="runAt")
+    rank: int | None
+    run_at: datetime | None = msgspec.field(name="runAt")
 
 
 decode_woken = msgspec.json.Decoder(Woken).decode
@@ -152,6 +152,11 @@ class Wakeups:
             if not self.every:
                 return
             self.learned([*self.queues(), told.queue])
+        if told.rank is None or told.run_at is None:
+            for lane in self.lanes:
+                lane.ladders.ask_all()
+            self.woken()
+            return
         for lane in self.lanes:
             lane.ladders.lower((told.queue, told.rank), told.run_at)
         self._due_at(told.run_at.timestamp() - self.lanes[0].ahead)

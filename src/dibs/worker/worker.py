@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 
 from dibs.config import Settings
 from dibs.engines.engine import Engine
@@ -19,13 +19,15 @@ from dibs.operations import workers
 from dibs.operations.adopted import Source
 from dibs.task import Declared
 from dibs.worker.feed import Feed
-from dibs.worker.heart import Heart, Pulse
+from dibs.worker.heart import Heart, Pulse, suspend_clock
+from dibs.worker.holding import Holding
 from dibs.worker.housekeeping import Housekeeping
 from dibs.worker.identity import enlist
 from dibs.worker.lane import Lane
 from dibs.worker.progress import Progress
 from dibs.worker.rows import RowLane, RowWatch
 from dibs.worker.run import Middleware, Runner
+from dibs.worker.spelling import mind_spelling
 from dibs.worker.stats import Limits, Stats
 from dibs.worker.threads import DaemonThreads
 from dibs.worker.turns import Turns
@@ -59,8 +61,10 @@ class Worker(Turns):
         self.middleware, self.find = middleware, find
         self.threads = DaemonThreads(settings.concurrency, "dibs-job")
         self.enlisted: Callable[[Sequence[WorkerId]], None] = lambda rows: None
-        self.begun = asyncio.Event()
+        self.begun, self.ended, self.forgotten = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.beaten: Sequence[WorkerId] | None = None  # the rows that the beat under way is for
         self.watches: list[RowWatch] = []
+        self.holding = Holding(engine, self.buffer, lambda: self.heart.rows, self._release)
 
     async def run(self) -> Stats:
         """Work until `stop` is called."""
@@ -78,9 +82,10 @@ class Worker(Turns):
             sources={source.name: source for source in sources},
             public_url=self.settings.public_url or "",
         )
+        began = suspend_clock()
         rows = [await self._enlist() for _ in range(self.engine.can.lanes + len(sources))]
         self.enlisted(rows)
-        self.heart = self._heart(rows)
+        self.heart = self._heart(rows, began)
         self.lanes = self._lanes(rows, sources)
         self.wakeups = Wakeups(
             self.engine,
@@ -97,6 +102,7 @@ class Worker(Turns):
         self.heart.start()
         self.begun.set()
         log.info("Worker started: %s", self.name)
+        await mind_spelling(self.engine, self.wanted or (), self.tasks.values(), self.feeds)
         try:
             await self._serve()
         finally:
@@ -114,6 +120,8 @@ class Worker(Turns):
                     ("wake-ups", self.wakeups.run),
                     ("progress", self.progress.run),
                     ("tallies", self.tallies.run),
+                    ("holding", self.holding.run),
+                    ("enlist again", self._stay_enlisted),
                     ("housekeeping", Housekeeping(self.engine).run),
                     *[("rows", watch.run) for watch in self.watches],
                 )
@@ -143,24 +151,33 @@ class Worker(Turns):
             self.names = [name for name in dict.fromkeys([*self.names, *names]) if name not in self.feeds]
 
     def _held(self) -> list[Lease]:
+        """Asked by the heart's thread before each beat, and within it."""
+        self.beaten = self.beaten or self.heart.rows
         return [each.job.lease for each in list(self.running.values())] + [
             job.lease for job, _ in list(self.buffer.waiting)
         ]
 
     def _asking(self) -> list[WorkerId]:
         room = len(self.running) < self.settings.concurrency
-        return [lane.worker for lane in self.lanes if lane.has_asked() or room]
+        asking = [lane.worker for lane in self.lanes if lane.has_asked() or room]
+        self.holding.asked = bool(asking)
+        return asking
 
     def _tell(self, pulse: Pulse) -> None:
         """From the heart's thread."""
+        beaten, self.beaten = self.beaten or (), None
         self.loop.call_soon_threadsafe(self._pulse, pulse)
+        if pulse.beat is not None and (gone := set(beaten) - pulse.beat.alive.keys()):
+            self.loop.call_soon_threadsafe(self._thought_dead, gone)
+
+    def _thought_dead(self, gone: Set[WorkerId]) -> None:
+        """Unless we are somebody new already: the beat may have begun before."""
+        if not self.over and any(lane.worker in gone for lane in self.lanes):
+            self.forgotten.set()
 
     def _pulse(self, pulse: Pulse) -> None:
         if pulse.beat is None:
             log.warning("A beat failed: %s", pulse.error)
-            if self.heart.expired:
-                self._cancel(self.running.values())
-                self._release(self.buffer.hand_back())
             return
         for lane in self.lanes:
             if lane.worker in pulse.beat.alive:
@@ -172,10 +189,19 @@ class Worker(Turns):
                 "Recovered %d jobs of %d workers that died", len(pulse.recovered.jobs), len(pulse.recovered.workers)
             )
             self._woken()
-        if len(pulse.beat.alive) < len(self.lanes) and not self.over:
-            self.loop.create_task(self._enlist_again(), name="enlist again")
         self._mind_limits()
         self.signal.set()
+
+    def _silenced(self) -> None:
+        """From the heart's watch: others may soon take what we have. Threads see it even if the loop is blocked."""
+        for each in list(self.running.values()):
+            each.current.cancelled = True
+        self.loop.call_soon_threadsafe(self._let_go)
+
+    def _let_go(self) -> None:
+        log.warning("No beat went through for %g s: jobs are stopped before others may take them", self.heart.silence)
+        self._cancel(self.running.values())
+        self._release(self.buffer.hand_back())
 
     def _drop(self, lost: frozenset[Lease]) -> None:
         """No longer ours: cancelled by somebody, or taken over."""
@@ -216,7 +242,7 @@ class Worker(Turns):
     async def _enlist(self) -> WorkerId:
         return await enlist(self.engine, self.name, lease=self.settings.lease, beat=self.settings.beat)
 
-    def _heart(self, rows: Sequence[WorkerId]) -> Heart:
+    def _heart(self, rows: Sequence[WorkerId], began: float) -> Heart:
         return Heart(
             self.engine,
             rows,
@@ -224,9 +250,21 @@ class Worker(Turns):
             beat=self.settings.beat,
             held=self._held,
             tell=self._tell,
+            over=self._silenced,
             asking=self._asking,
             judge=True,
+            since=began,
         )
+
+    async def _stay_enlisted(self) -> None:
+        """Once for each time that we were thought dead: of two sets of rows, one would be beaten by nobody."""
+        while True:
+            await self.forgotten.wait()
+            try:
+                await self._enlist_again()
+            except DatabaseError as error:
+                log.warning("Enlisting again failed, and is repeated after the next beat: %s", error)
+            self.forgotten.clear()
 
     async def _enlist_again(self) -> None:
         """Others thought us dead, and took what we had. We go on as somebody new."""

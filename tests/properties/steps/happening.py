@@ -29,7 +29,7 @@ class AtOnce(Step):
 
     def make(self, stage: Stage, fate: Fate) -> None:
         """Whatever the one has in its hands, the other must not have."""
-        stage.race(self.left, self.right, linger=self.linger)
+        stage.race(self.left, self.right, fate, linger=self.linger)
 
 
 @dataclass(frozen=True)

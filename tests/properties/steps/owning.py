@@ -10,7 +10,7 @@ from typing import Any
 
 from dibs import ladder, lifecycle
 from dibs.errors import LeaseLost
-from dibs.job import Claimed, JobId, Lease
+from dibs.job import LEVELS, Claimed, JobId, Lease
 from dibs.ladder import START
 from dibs.operations import claims, jobs
 from dibs.operations.claims import Settle, Want
@@ -131,7 +131,8 @@ class Turn(Plan):
                 for job in turn.claimed
                 if not job.suspect
             }
-            read = ladder.Read(_time(turn.clock), want.limit, len(turn.claimed), last, turn.paused)
+            suspects = {(job.queue, job.rank % LEVELS) for job in turn.claimed if job.suspect}
+            read = ladder.Read(_time(turn.clock), want.limit, turn.picked, last, turn.paused, suspects)
             hand.ladders.took([(queue, rank) for queue, rank, *_ in want.ranges], read)
 
 

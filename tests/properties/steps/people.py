@@ -11,7 +11,7 @@ from dibs.operations.jobs import Filter
 from tests.properties.lab import Answer
 from tests.properties.look import Look
 from tests.properties.model import Model
-from tests.properties.steps.step import Move, Plan, Scene, repeat, same
+from tests.properties.steps.step import Move, Plan, Scene, repeat, same, unheard
 from tests.properties.values import DAY, Moment, Place, wrong
 
 DEAD_DAYS = 5
@@ -33,7 +33,9 @@ class Cancel(Plan):
             return None
 
         def apply(model: Model, answer: Answer, moment: Moment, look: Look) -> str:
-            done = repeat(answer, lambda: model.cancel([job.id], moment))
+            if said := unheard(answer, lambda: model.cancel([job.id], moment)):
+                return said
+            done = model.cancel([job.id], moment)
             same(answer, done)
             return f"{done} cancelled"
 
@@ -41,7 +43,9 @@ class Cancel(Plan):
 
     def _apply_matching(self, model: Model, answer: Answer, moment: Moment, look: Look) -> str:
         wanted = self.filter or Filter()
-        done = repeat(answer, lambda: model.cancel([job.id for job in model.matching(wanted)], moment))
+        if said := unheard(answer, lambda: model.cancel([job.id for job in model.matching(wanted)], moment)):
+            return said
+        done = model.cancel([job.id for job in model.matching(wanted)], moment)
         same(answer, jobs.Bulk(done, 0, None))
         return f"{done} cancelled"
 
@@ -62,7 +66,9 @@ class Retry(Plan):
             return None
 
         def apply(model: Model, answer: Answer, moment: Moment, look: Look) -> str:
-            expected = repeat(answer, lambda: _refusal(model, job.id, moment))
+            if said := unheard(answer, lambda: _refusal(model, job.id, moment)):
+                return said
+            expected = _refusal(model, job.id, moment)
             told = repr(answer.error) if not moment.racing else type(answer.error)
             should = repr(expected) if not moment.racing else type(expected)
             wrong(told != should, f"it raised {answer.error!r}, and should raise {expected!r}")
@@ -72,7 +78,9 @@ class Retry(Plan):
 
     def _apply_matching(self, model: Model, answer: Answer, moment: Moment, look: Look) -> str:
         wanted = self.filter or Filter()
-        found = repeat(answer, lambda: model.retry([job.id for job in model.matching(wanted)], moment))
+        if said := unheard(answer, lambda: model.retry([job.id for job in model.matching(wanted)], moment)):
+            return said
+        found = model.retry([job.id for job in model.matching(wanted)], moment)
         refused = sum(holder is not None for holder in found.values())
         same(answer, jobs.Bulk(len(found) - refused, refused, None))
         return f"{len(found) - refused} wait again, {refused} refused"

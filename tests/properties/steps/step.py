@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from dibs.errors import OutcomeUnknown
 from dibs.job import Claimed, JobId, Lease, WorkerId
 from dibs.ladder import Ladders
 from dibs.operations.claims import Settle
@@ -105,8 +106,8 @@ class Stage(Protocol):
     def do(self, plan: Plan, fate: Fate = Fate.ANSWERED) -> None:
         """Carry out one plan, if there is anybody to do so, and compare."""
 
-    def race(self, left: Plan, right: Plan, *, linger: bool) -> None:
-        """Carry out two at once, and compare."""
+    def race(self, left: Plan, right: Plan, fate: Fate, *, linger: bool) -> None:
+        """Carry out two at once, and compare; the answers to turns may be lost."""
 
     def tell(self, line: str) -> None:
         """Something happened."""
@@ -146,6 +147,16 @@ def repeat(answer: Answer, act: Callable[[], T]) -> T:
     for _ in range(answer.times - 1):
         act()
     return act()
+
+
+def unheard(answer: Answer, act: Callable[[], object]) -> str | None:
+    """Of what is never repeated, when no answer came: it was done once or not at all, and the caller knows that."""
+    if answer.heard:
+        return None
+    wrong(not isinstance(answer.error, OutcomeUnknown), f"it raised {answer.error!r}, and nobody can know")
+    if answer.times:
+        act()
+    return "nobody knows"
 
 
 def names(model: Model, ids: Iterable[int]) -> str:
