@@ -67,6 +67,8 @@ def test_a_batch_is_watched_to_its_end(shell: Shell, name: str, app: Dibs) -> No
     app.drain()
     for batch in (good, bad):
         assert "is FINISHED" in shell.dibs("batches", "close", name, str(batch)).output
+        closed = shell.dibs("batches", "close", name, str(batch), "--json").output
+        assert json.loads(closed) == {"id": batch, "state": "FINISHED"}
     watched = shell.dibs("batches", "watch", name, str(good))
     assert watched.exit_code == 0
     assert "good" in watched.output
@@ -83,6 +85,7 @@ def test_what_is_left_is_cancelled_and_what_failed_is_retried(shell: Shell, name
     assert shell.dibs("batches", "retry", name, batch).output == "retried 1 job\n"
     assert json.loads(shell.dibs("batches", "retry", name, batch, "--json").output) == {"retried": 0}
     assert shell.dibs("batches", "cancel", name, batch, input="n\n").exit_code == 1
+    assert shell.dibs("batches", "cancel", name, batch, "--json").exit_code == 2
     assert app.get_batch(int(batch)).progress().cancelled == 0
     assert shell.dibs("batches", "cancel", name, batch, "--yes").output == "cancelled 1 job\n"
     assert app.get_batch(int(batch)).progress().state == "FINISHED"

@@ -41,7 +41,9 @@ def test_status_says_what_is_missing(shell: Shell, empty: str) -> None:
 def test_status_for_machines(shell: Shell, empty: str) -> None:
     before = shell.dibs("db", "status", "--json", empty)
     assert (before.exit_code, json.loads(before.output)) == (1, [{"number": 1, "name": "initial", "applied": False}])
-    shell.dibs("db", "migrate", empty)
+    for applied in (["0001 initial"], []):
+        assert json.loads(shell.dibs("db", "migrate", empty, "--json").output) == {"applied": applied}
+    assert json.loads(shell.dibs("db", "prune", empty, "--json").output) == {"freed": 0}
     after = shell.dibs("db", "status", empty, "--json")
     assert (after.exit_code, json.loads(after.output)) == (0, [{"number": 1, "name": "initial", "applied": True}])
 

@@ -1,10 +1,14 @@
 """`dibs enqueue`, `jobs`, `queues` and `workers`: what people and scripts see, and what their mistakes come to."""
 
 import json
+import sys
+from datetime import UTC, datetime
 
+import click
 import pytest
 
-from dibs import Dibs, JobState
+from dibs import Dibs, JobState, Task
+from dibs.cli.render import confirmed
 from tests.actors import Actors
 from tests.cli.commands import Shell
 
@@ -91,9 +95,22 @@ def test_jobs_are_listed_and_shown(shell: Shell, name: str, app: Dibs) -> None:
     shown = shell.real("jobs", "show", name, "1").stdout  # with the traceback of the task
     assert "state         FAILED" in shown
     assert "ValueError: boom" in shown
-    assert "attempt 1 on " in shown
+    (failure,) = app.get(1).failures
+    began, ended = [datetime.fromtimestamp(failure[name], UTC) for name in ("started_at", "finished_at")]
+    when = f"{began.isoformat(' ', 'milliseconds')} to {ended.isoformat(' ', 'milliseconds')}"
+    assert f"attempt 1 on {failure['worker']} after 0.0 s ({when}):" in shown
     assert json.loads(shell.dibs("jobs", "show", name, "4", "--json").output)["result"] == "hello Ada"
     assert "There is no job 99" in shell.dibs("jobs", "show", name, "99").output
+
+
+def test_what_a_command_said_that_failed_is_shown(shell: Shell, url: str) -> None:
+    app = Dibs(url)
+    code = "import sys; print('said'); print('complained', file=sys.stderr); sys.exit(3)"
+    app.commands(max_attempts=1).enqueue(arguments=[sys.executable, "-"], stdin=code)
+    app.drain()
+    app.close()
+    shown = shell.real("jobs", "show", url, "1").stdout
+    assert shown.endswith("exitCode: 3\nstdout: said\nstderr: complained\n")
 
 
 def test_jobs_are_cancelled_and_retried(shell: Shell, name: str, app: Dibs) -> None:
@@ -110,8 +127,52 @@ def test_jobs_are_cancelled_and_retried(shell: Shell, name: str, app: Dibs) -> N
     assert asked.exit_code == 1
     done = shell.dibs("jobs", "cancel", name, "--queue", "default", "--yes")
     assert done.output.endswith("cancelled 3 jobs\n")
-    again = shell.dibs("jobs", "retry", name, "--type", "broken", "--json")
+    again = shell.dibs("jobs", "retry", name, "--type", "broken", "--json", "--yes")
     assert json.loads(again.output) == {"retried": 4, "refused": 0}
+
+
+@pytest.mark.parametrize("verb", ["cancel", "retry"])
+def test_for_machines_nothing_is_done_in_bulk_without_a_word(shell: Shell, name: str, app: Dibs, verb: str) -> None:
+    """Where nobody can be asked, somebody has to have said so."""
+    task = app_task(app)
+    ids = app.enqueue_many(task.call() for _ in range(2))
+    if verb == "retry":
+        shell.dibs("jobs", "cancel", name, *map(str, ids))
+    before = [app.get(job_id).state for job_id in ids]
+    refused = shell.dibs("jobs", verb, name, "--type", "broken", "--json")
+    assert refused.exit_code == 2
+    assert f"{verb.capitalize()} 2 jobs? Nobody is here to be asked: say --yes." in refused.output
+    assert [app.get(job_id).state for job_id in ids] == before
+    done = shell.dibs("jobs", verb, name, "--type", "broken", "--json", "--yes")
+    assert (done.exit_code, sum(json.loads(done.output).values())) == (0, 2)
+
+
+def test_for_machines_with_somebody_to_ask_the_question_is_no_part_of_the_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda prompt: (print(prompt), "n")[1])
+    with pytest.raises(click.Abort):
+        confirmed("cancel 2 jobs?", yes=False, as_json=True)
+    said = capsys.readouterr()
+    assert (said.out, "cancel 2 jobs?" in said.err) == ("", True)
+
+
+def test_a_job_that_is_not_there_cannot_be_cancelled(shell: Shell, name: str, app: Dibs) -> None:
+    job_id = app_task(app).enqueue().id
+    done = shell.dibs("jobs", "cancel", name, str(job_id), "99")
+    assert done.exit_code == 1
+    assert "cancelled 1 job; 1 could not be" in done.output
+    assert "There is no job 99" in done.output
+    again = shell.dibs("jobs", "cancel", name, str(job_id))
+    assert (again.exit_code, again.output[:16]) == (0, "cancelled 0 jobs")
+
+
+def app_task(app: Dibs) -> Task[..., None]:
+    @app.task(name="broken")
+    def broken(n: int = 0) -> None: ...
+
+    return broken
 
 
 def test_queues_are_counted_paused_and_resumed(shell: Shell, name: str, app: Dibs) -> None:
@@ -132,6 +193,15 @@ def test_a_queue_that_is_paused_before_it_has_jobs(shell: Shell, name: str, app:
     shell.dibs("enqueue", name, "greet", "--payload", '{"name": "Ada"}')
     said = shell.dibs("queues", "pause", name, "mial").output
     assert said == "paused mial\nNothing waits in a queue of that name. There is: mail.\n"
+    said = shell.dibs("queues", "resume", name, "mali").output
+    assert said == "resumed mali\nNothing waits in a queue of that name. There is: mail, mial.\n"
+
+
+def test_queues_are_paused_and_resumed_for_machines(shell: Shell, name: str, app: Dibs) -> None:
+    shell.dibs("enqueue", name, "greet", "--payload", '{"name": "Ada"}')
+    for verb, paused in (("pause", True), ("resume", False)):
+        said = shell.dibs("queues", verb, name, "mail", "--json").output
+        assert json.loads(said) == {"queue": "mail", "paused": paused}
 
 
 @pytest.mark.parametrize("command", [["jobs", "list"], ["queues", "list"], ["workers"], ["enqueue", "noop"]])

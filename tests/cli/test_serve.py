@@ -36,6 +36,7 @@ def test_tokens_are_made_listed_and_revoked(shell: Shell, url: str) -> None:
     assert second["scopes"] == ["work"]
     assert "website" in shell.dibs("tokens", "list", name).output
     assert shell.dibs("tokens", "revoke", name, "website").output == "revoked website\n"
+    assert json.loads(shell.dibs("tokens", "revoke", name, "ci", "--json").output) == {"revoked": "ci"}
     gone = shell.dibs("tokens", "revoke", name, "website")
     assert (gone.exit_code, "no token named 'website'" in gone.output) == (1, True)
 

@@ -79,6 +79,18 @@ def test_a_row_that_runs_in_a_moment_has_its_job(app: Dibs, server: Serving) -> 
         assert app.get(last["jobId"]).state == "SUCCESSFUL"
 
 
+def test_rows_are_listed_like_jobs(app: Dibs, application: Application, adopted: Any, server: Serving) -> None:
+    application.execute("insert into stickers values (9, 'queued', null, 0)")
+    (job,) = hand(app, adopted).take(1)
+    with server.client() as client:
+        (listed,) = client.get("/api/jobs", params={"queue": "stickers"}).json()["jobs"]
+        assert (listed["jobId"], listed["type"], listed["status"]) == (job.id, "stickers", "RUNNING")
+        assert listed["payload"]["table"] == "stickers"
+        assert client.get(f"/api/jobs/{job.id}").json()["queue"] == "stickers"
+        (queue,) = client.get("/api/queues").json()["queues"]
+        assert (queue["name"], queue["waiting"], queue["running"]) == ("stickers", 1, 1)
+
+
 def test_a_row_that_fails(app: Dibs, server: Serving) -> None:
     def broken(row: Any) -> None:
         raise ValueError("broken")

@@ -12,7 +12,7 @@ import click
 from dibs.app import Dibs
 from dibs.batch import BatchProgress, BatchState
 from dibs.batches import Batch
-from dibs.cli.render import ago, as_text, counted, json_option, print_json, table
+from dibs.cli.render import ago, as_text, confirmed, counted, json_option, print_json, table
 from dibs.cli.target import load, load_and_rest, target_argument
 from dibs.operations import batches as operations
 from dibs.operations.jobs import MAX_PAGE
@@ -139,8 +139,7 @@ def cancel(args: Sequence[str], yes: bool, as_json: bool) -> None:
     Example: dibs batches cancel shop.jobs:app 7
     """
     batch = _batch(args)
-    if not yes and not as_json:
-        click.confirm(f"cancel {counted(batch.progress().unfinished)}?", abort=True)
+    confirmed(f"cancel {counted(batch.progress().unfinished)}?", yes=yes, as_json=as_json)
     _told("cancelled", batch.cancel, as_json)
 
 
@@ -158,7 +157,8 @@ def retry(args: Sequence[str], as_json: bool) -> None:
 
 @batches.command()
 @click.argument("args", nargs=-1, required=True, metavar="[APP|URL] ID")
-def close(args: Sequence[str]) -> None:
+@json_option
+def close(args: Sequence[str], as_json: bool) -> None:
     """Close a batch whose program ended before it could: with nothing left, it finishes.
 
     \b
@@ -166,7 +166,11 @@ def close(args: Sequence[str]) -> None:
     """
     batch = _batch(args)
     batch.close()
-    click.echo(f"batch {batch.id} is {batch.progress().state}")
+    state = batch.progress().state
+    if as_json:
+        print_json({"id": batch.id, "state": state})
+    else:
+        click.echo(f"batch {batch.id} is {state}")
 
 
 def _told(done: str, act: Callable[[], int], as_json: bool) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import click
 
 from dibs.app import Dibs
+from dibs.cli.render import json_option, print_json
 from dibs.cli.target import load, target_argument
 from dibs.engines import migrate as migrations
 from dibs.errors import NewerDatabase
@@ -21,7 +21,8 @@ def db() -> None:
 
 @db.command()
 @target_argument
-def migrate(target: str | None) -> None:
+@json_option
+def migrate(target: str | None, as_json: bool) -> None:
     """Bring the schema up to date. Safe to run from many places at once.
 
     \b
@@ -30,6 +31,9 @@ def migrate(target: str | None) -> None:
     """
     app = load(target, new=True)
     done = app.migrate()
+    if as_json:
+        print_json({"applied": done})
+        return
     for title in done:
         click.secho(f"applied {title}", fg="green")
     if not done:
@@ -38,7 +42,7 @@ def migrate(target: str | None) -> None:
 
 @db.command()
 @target_argument
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@json_option
 @click.pass_context
 def status(context: click.Context, target: str | None, as_json: bool) -> None:
     """Say which migrations the database has had; exits 1 when some are missing.
@@ -48,7 +52,7 @@ def status(context: click.Context, target: str | None, as_json: bool) -> None:
     """
     rows = _status(load(target, new=True))
     if as_json:
-        click.echo(json.dumps([{"number": number, "name": name, "applied": done} for number, name, done in rows]))
+        print_json([{"number": number, "name": name, "applied": done} for number, name, done in rows])
     else:
         for number, name, done in rows:
             click.secho(f"{number:04} {name:<30} {'applied' if done else 'missing'}", fg="green" if done else "yellow")
@@ -69,7 +73,8 @@ def sql(target: str | None) -> None:
 
 @db.command()
 @target_argument
-def prune(target: str | None) -> None:
+@json_option
+def prune(target: str | None, as_json: bool) -> None:
     """Forget what is past its time, now. Workers do it by themselves every ten minutes.
 
     \b
@@ -83,8 +88,11 @@ def prune(target: str | None) -> None:
         finally:
             await app.aclose()
 
-    asyncio.run(clean())
-    click.echo("done")
+    freed = asyncio.run(clean())
+    if as_json:
+        print_json({"freed": freed})
+    else:
+        click.echo("done")
 
 
 def _status(app: Dibs) -> list[tuple[int, str, bool]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 
 from dibs.app import Dibs
-from dibs.cli.render import ago, as_text, counted, job_as_dict, json_option, print_json, table
+from dibs.cli.render import ago, as_text, confirmed, counted, job_as_dict, json_option, print_json, table
 from dibs.cli.target import load, load_and_rest, target_argument
 from dibs.job import JobState
 from dibs.operations import jobs as operations
@@ -96,10 +97,23 @@ def show(args: Sequence[str], as_json: bool) -> None:
         if name != "failures" and value not in (None, ()):
             click.echo(f"{name:<13} {as_text(value)}")
     for failure in job.failures:
-        seconds = failure.get("seconds")
-        took = "" if seconds is None else f" after {seconds:.1f} s"
-        click.secho(f"\nattempt {failure.get('attempt')} on {failure.get('worker')}{took}:", fg="red")
-        click.echo((failure.get("traceback") or failure.get("error") or "").rstrip())
+        _show_failure(failure)
+
+
+def _show_failure(failure: dict[str, Any]) -> None:
+    seconds = failure.get("seconds")
+    took = "" if seconds is None else f" after {seconds:.1f} s"
+    times = [_moment(failure[name]) for name in ("started_at", "finished_at") if failure.get(name) is not None]
+    when = f" ({' to '.join(times)})" if times else ""
+    click.secho(f"\nattempt {failure.get('attempt')} on {failure.get('worker')}{took}{when}:", fg="red")
+    click.echo((failure.get("traceback") or failure.get("error") or "").rstrip())
+    for name in ("exitCode", "stdout", "stderr"):  # of a command
+        if failure.get(name) not in (None, ""):
+            click.echo(f"{name}: {str(failure[name]).rstrip()}")
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(" ", "milliseconds")
 
 
 @jobs.command()
@@ -116,8 +130,11 @@ def cancel(args: Sequence[str], yes: bool, as_json: bool, **wanted: str | None) 
     """
     app, rest = load_and_rest(args)
     if rest:
-        done = app.engine.run(operations.cancel(_ids(rest)))
-        _told("cancelled", done, len(rest) - done, as_json)
+        ids = _ids(rest)
+        done = app.engine.run(operations.cancel(ids))
+        _told("cancelled", done, len(ids) - done, as_json)
+        for job_id in ids if done < len(ids) else []:
+            app.get(job_id)  # says so where there is none
         return
     wish = _some(wanted)
     found = [state for state in JobState if not state.final and wish.state in (None, state)]
@@ -160,8 +177,7 @@ def _in_bulk(
     """Count, ask, and do it step by step."""
     count = sum(_count(app, Filter(state, wanted.type, wanted.queue, wanted.tag)) for state in states)
     more = "over " if count >= COUNTED else ""
-    if not yes and not as_json:
-        click.confirm(f"{verb} {more}{counted(count)}?", abort=True)
+    confirmed(f"{verb} {more}{counted(count)}?", yes=yes, as_json=as_json)
     changed = refused = 0
     with click.progressbar(length=count, label=verb, hidden=as_json) as bar:
         for bulk in _steps(app, wanted, step):

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any, TextIO, TypeVar
 
@@ -99,16 +100,26 @@ class Lines(JobLog):
 
 
 class Text(logging.Formatter):
-    """For people."""
+    """For people: a line for each event. Of an error it says what it is and where; JSON has all of it."""
 
     def __init__(self, *, colour: bool) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+        super().__init__(datefmt="%Y-%m-%dT%H:%M:%SZ")
         self.colour, self.converter = colour, time.gmtime
 
     def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
+        said = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            said += f": {_named(record.exc_info[1])}"
+        text = f"{self.formatTime(record, self.datefmt)} {record.levelname:<7} {' | '.join(said.splitlines())}"
         colour = COLOURS.get(record.levelno)
         return click.style(text, fg=colour) if self.colour and colour else text
+
+
+def _named(error: BaseException) -> str:
+    """What it is, and the line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"
 
 
 class Json(logging.Formatter):

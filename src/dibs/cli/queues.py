@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 import click
@@ -11,6 +11,7 @@ from dibs.cli.render import ago, json_option, print_json, table
 from dibs.cli.target import load, load_and_rest, only, target_argument
 from dibs.operations import queues as operations
 from dibs.operations import workers as people
+from dibs.operations.operation import Operation
 
 
 @click.group()
@@ -58,32 +59,39 @@ def list_(target: str | None, as_json: bool) -> None:
 
 @queues.command()
 @click.argument("args", nargs=-1, required=True, metavar="[APP|URL] QUEUE")
-def pause(args: Sequence[str]) -> None:
+@json_option
+def pause(args: Sequence[str], as_json: bool) -> None:
     """Let nobody claim from a queue any more; what runs goes on.
 
     \b
     Example: dibs queues pause shop.jobs:app mail
     """
-    app, rest = load_and_rest(args)
-    queue, known = only(rest, "queue"), app.engine.run(operations.names())
-    app.engine.run(operations.pause(queue))
-    click.echo(f"paused {queue}")
-    if queue not in known and queue not in app.adopted:
-        others = f" There is: {', '.join(known)}." if known else ""
-        click.echo(f"Nothing waits in a queue of that name.{others}", err=True)
+    _set(args, operations.pause, paused=True, as_json=as_json)
 
 
 @queues.command()
 @click.argument("args", nargs=-1, required=True, metavar="[APP|URL] QUEUE")
-def resume(args: Sequence[str]) -> None:
+@json_option
+def resume(args: Sequence[str], as_json: bool) -> None:
     """Claim from a queue again, at once.
 
     \b
     Example: dibs queues resume shop.jobs:app mail
     """
+    _set(args, operations.resume, paused=False, as_json=as_json)
+
+
+def _set(args: Sequence[str], change: Callable[[str], Operation[None]], *, paused: bool, as_json: bool) -> None:
     app, rest = load_and_rest(args)
-    app.engine.run(operations.resume(only(rest, "queue")))
-    click.echo(f"resumed {rest[0]}")
+    queue, known = only(rest, "queue"), app.engine.run(operations.names())
+    app.engine.run(change(queue))
+    if as_json:
+        print_json({"queue": queue, "paused": paused})
+    else:
+        click.echo(f"{'paused' if paused else 'resumed'} {queue}")
+    if queue not in known and queue not in app.adopted:
+        others = f" There is: {', '.join(known)}." if known else ""
+        click.echo(f"Nothing waits in a queue of that name.{others}", err=True)
 
 
 @click.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -29,6 +30,15 @@ NOT_SHOWN = {"app", "created"}
 def json_option(command: F) -> F:
     """For machines."""
     return click.option("--json", "as_json", is_flag=True, help="For machines.")(command)
+
+
+def confirmed(question: str, *, yes: bool, as_json: bool) -> None:
+    """Ask, unless told not to; where nobody can be asked, nothing is done."""
+    if yes:
+        return
+    if as_json and not sys.stdin.isatty():
+        raise click.UsageError(f"{question[:1].upper()}{question[1:]} Nobody is here to be asked: say --yes.")
+    click.confirm(question, abort=True, err=as_json)
 
 
 def print_json(value: Any) -> None:

@@ -59,7 +59,8 @@ def list_(target: str | None, as_json: bool) -> None:
 
 @tokens.command()
 @click.argument("args", nargs=-1, required=True, metavar="[APP|URL] NAME")
-def revoke(args: Sequence[str]) -> None:
+@json_option
+def revoke(args: Sequence[str], as_json: bool) -> None:
     """Make a token good for nothing from now on; servers notice within 5 seconds.
 
     \b
@@ -69,4 +70,7 @@ def revoke(args: Sequence[str]) -> None:
     name = only(rest, "token")
     if not app.engine.run(stored.revoke(name)):
         raise click.ClickException(f"There is no token named {name!r}.")
-    click.echo(f"revoked {name}")
+    if as_json:
+        print_json({"revoked": name})
+    else:
+        click.echo(f"revoked {name}")
