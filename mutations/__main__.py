@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from mutations.breakage import Breakage
@@ -32,6 +34,14 @@ COPIED = ("src", "tests", "docs", "pyproject.toml", "README.md")
 AT_ONCE = 2
 PATIENCE = 600
 PASSED, FAILED = 0, 1
+SUMMARY = re.compile(r"^=*\s*[1-9]\d* failed\b.* in \d", re.MULTILINE)  # what is left open by it may be told after
+# What a database or Python says of a text that it cannot make sense of.
+INVALID = re.compile(
+    r"psycopg\.errors\.(Syntax|Undefined|Ambiguous|InvalidColumn|Datatype|Grouping)\w*.*"
+    r"|sqlite3\.OperationalError: (near|no such|ambiguous|unrecognized|incomplete).*"
+    r"|^E +(SyntaxError|IndentationError|NameError|ImportError|UnboundLocalError).*",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +56,25 @@ class Verdict:
     @property
     def caught(self) -> bool:
         """A test failed. (No test at all, or a broken test run, catches nothing.)"""
-        return self.code == FAILED
+        return self.code == FAILED and self.failed and not self.invalid
+
+    @property
+    def failed(self) -> bool:
+        """A test ran and failed. One that could not even be set up says nothing of what it is about."""
+        return SUMMARY.search(self.said) is not None
+
+    @property
+    def invalid(self) -> str:
+        """Why what it broke is no code any more: whatever runs that fails, and nothing is learned."""
+        found = INVALID.search(self.said)
+        return found[0].strip() if found else ""
+
+    @property
+    def word(self) -> str:
+        """For people."""
+        if self.caught:
+            return "caught"
+        return f"INVALID: {self.invalid}" if self.invalid else f"NOT CAUGHT (pytest exited {self.code})"
 
 
 def copy_tree(target: Path) -> Path:
@@ -97,7 +125,7 @@ def report(console: Console, verdicts: Sequence[Verdict]) -> None:
     """One line for each breakage."""
     table = Table("breakage", "", "noticed by", "s", title="breakages")
     for verdict in verdicts:
-        mark = "[green]caught[/]" if verdict.caught else f"[bold red]NOT CAUGHT[/] (pytest exited {verdict.code})"
+        mark = "[green]caught[/]" if verdict.caught else f"[bold red]{escape(verdict.word)}[/]"
         table.add_row(verdict.breakage.name, mark, first_failure(verdict), f"{verdict.seconds:.0f}")
     console.print(table)
 
@@ -141,12 +169,12 @@ def _judge_all(console: Console, chosen: Sequence[Breakage], trees: SimpleQueue[
     with ThreadPoolExecutor(AT_ONCE) as pool:
         verdicts = []
         for verdict in pool.map(lambda each: judge(each, trees, server), chosen):
-            console.print(f"{'caught' if verdict.caught else 'NOT CAUGHT':<10} {verdict.breakage.name}")
+            console.print(f"{verdict.word:<10} {verdict.breakage.name}", markup=False)
             verdicts.append(verdict)
     report(console, verdicts)
     missed = [verdict for verdict in verdicts if not verdict.caught]
     for verdict in missed:
-        console.print(f"\n[bold]{verdict.breakage.name}[/]\n" + verdict.said[-2000:])
+        console.print(f"\n{verdict.breakage.name}\n" + verdict.said[-2000:], markup=False)
     console.print(f"{len(verdicts) - len(missed)} passed, {len(missed)} failed")
     return 1 if missed else 0
 

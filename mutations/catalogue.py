@@ -150,6 +150,90 @@ FENCES = [
     ),
 ]
 
+FENCES += [
+    postgres(
+        "a beat by a lease does not compare tokens",
+        "where id = :id::bigint and token = :token::bigint and held) returning id;",
+        "where id = :id::bigint and :token::bigint > 0 and held) returning id;",
+        FENCE,
+        file=f"{PG}/workers.sql",
+    ),
+    postgres(
+        "whoever held a job that has succeeded is taken for its last owner",
+        "where d.id = any (array[h.id]) and d.token = h.token)\n",
+        "where d.id = any (array[h.id]))\n",
+        FENCE,
+        file=f"{PG}/workers.sql",
+    ),
+    postgres(
+        "whoever held a job that has failed is taken for its last owner",
+        "where d.id = any (array[h.id]) and d.token = h.token);",
+        "where d.id = any (array[h.id]));",
+        FENCE,
+        file=f"{PG}/workers.sql",
+    ),
+    sqlite(
+        "a failed job goes to the dead without its token",
+        "on j.id = d.id and j.token = d.token and j.held = 1 where d.state <> 3;",
+        "on j.id = d.id and j.held = 1 where d.state <> 3;",
+        FENCE,
+    ),
+    sqlite(
+        "a beat does not compare tokens",
+        "and j.token = json_extract(h.value, '$[1]') and j.held = 1);",
+        "and j.held = 1);",
+        FENCE,
+        file=f"{LITE}/workers.sql",
+    ),
+    sqlite(
+        "a beat by a lease does not compare tokens",
+        "update dibs.workers set beat_at = (select now from dibs.clock), asking = 0\n"
+        "where id = (select worker >> 20 from dibs.jobs where id = :id and token = :token and held = 1);\n"
+        "select id from dibs.workers where id = (select worker >> 20 from dibs.jobs where id = :id and token = :token and held = 1);",
+        "update dibs.workers set beat_at = (select now from dibs.clock), asking = 0\n"
+        "where id = (select worker >> 20 from dibs.jobs where id = :id and held = 1);\n"
+        "select id from dibs.workers where id = (select worker >> 20 from dibs.jobs where id = :id and :token > 0 and held = 1);",
+        FENCE,
+        file=f"{LITE}/workers.sql",
+    ),
+    sqlite(
+        "whoever held a job that has succeeded is taken for its last owner",
+        "d where d.id = json_extract(h.value, '$[0]') and d.token = json_extract(h.value, '$[1]'))\n",
+        "d where d.id = json_extract(h.value, '$[0]'))\n",
+        FENCE,
+        file=f"{LITE}/workers.sql",
+    ),
+    sqlite(
+        "whoever held a job that has failed is taken for its last owner",
+        "d where d.id = json_extract(h.value, '$[0]') and d.token = json_extract(h.value, '$[1]'));",
+        "d where d.id = json_extract(h.value, '$[0]'));",
+        FENCE,
+        file=f"{LITE}/workers.sql",
+    ),
+    Breakage(
+        "sqlite: the token is the number of the attempt",
+        (
+            Edit(
+                f"{LITE}/claims.sql",
+                "union all select * from (\n  select j.id, ((coalesce(j.token, 0) >> 20) + 1) << 20 | ((:bits + j.id) & 1048575), j.type",
+                "union all select * from (\n  select j.id, j.attempts + 1 + 0 * :bits, j.type",
+            ),
+            Edit(
+                f"{LITE}/claims.sql",
+                "union all\nselect j.id, ((coalesce(j.token, 0) >> 20) + 1) << 20 | ((:bits + j.id) & 1048575), j.type",
+                "union all\nselect j.id, j.attempts + 1 + 0 * :bits, j.type",
+            ),
+            Edit(
+                f"{LITE}/claims.sql",
+                "token = ((coalesce(token, 0) >> 20) + 1) << 20 | ((:bits + id) & 1048575),",
+                "token = attempts + 1 + 0 * :bits,",
+            ),
+        ),
+        (FENCE,),
+        "sqlite",
+    ),
+]
+
 WATCHING = [
     postgres(
         "a claim keeps the version",
@@ -168,6 +252,14 @@ WATCHING = [
 SERVER = "tests/server/test_"
 
 SERVING = [
+    rule(
+        "what comes while the worker asks is forgotten",
+        "worker/turns.py",
+        " and not feed.woken",
+        "",
+        "tests/worker/test_worker.py",
+        engine="sqlite",
+    ),
     rule(
         "whoever has no token may do everything",
         "server/access.py",
@@ -290,6 +382,13 @@ SERVING = [
 ]
 
 CANCELLING = [
+    postgres(
+        "an orphan is taken from the living owner that it has by now",
+        " and j.worker = s.worker\n",
+        "\n",
+        "tests/scenarios/test_orphans.py",
+        everywhere=True,
+    ),
     postgres(
         "a cancel waits for a row while it has others",
         "order by id for update skip locked),\nmarked as (",
@@ -418,10 +517,31 @@ CLAIMING = [
     ),
     sqlite(
         "a claim begins without the write lock",
-        'self.raw.execute("begin immediate")',
-        'self.raw.execute("begin")',
+        '_patiently(self.raw, "begin immediate"',
+        '_patiently(self.raw, "begin"',
         CLAIMS,
         "tests/scenarios/test_one_job.py",
+        file="src/dibs/engines/sqlite/connection.py",
+    ),
+    sqlite(
+        "a new file is waited for only a moment",
+        "place.module.Error, deadline)",
+        "place.module.Error, 0.01)",
+        "tests/test_bad_input.py",
+        file="src/dibs/engines/sqlite/connection.py",
+    ),
+    sqlite(
+        "an error of a checkpoint is told as one of the commit",
+        "except self.error:  # what was committed",
+        "except KeyError:  # what was committed",
+        "tests/engines/test_sqlite.py",
+        file="src/dibs/engines/sqlite/connection.py",
+    ),
+    sqlite(
+        "a checkpoint waits as long as any write",
+        "self.begin(CHECKPOINT_WAIT)",
+        "self.begin()",
+        "tests/engines/test_sqlite.py",
         file="src/dibs/engines/sqlite/connection.py",
     ),
     sqlite(
@@ -566,6 +686,76 @@ KEYED = [
 
 RULES = [
     rule(
+        "a queue that is resumed wakes nobody",
+        "worker/wakeups.py",
+        "                lane.ladders.ask_all()\n            self.woken()\n            return\n",
+        "                lane.ladders.ask_all()\n            return\n",
+        "tests/worker/test_worker.py",
+    ),
+    rule(
+        "for machines it is done without asking",
+        "cli/render.py",
+        "    if yes:\n        return\n",
+        "    if yes or as_json:\n        return\n",
+        "tests/cli/test_jobs.py",
+    ),
+    rule(
+        "a process whose job has closed its files waits for ever",
+        "worker/child.py",
+        "while not gone.poll(LOOK) and _inode(end) == ours:",
+        "while not gone.poll():",
+        "tests/scenarios/test_bad_tasks.py",
+    ),
+    rule(
+        "what is held stays though others have nothing to do",
+        "worker/holding.py",
+        "        if reasons.others_ask:",
+        "        if False:",
+        "tests/scenarios/test_workers.py",
+    ),
+    rule(
+        "what is held of a queue that is paused begins",
+        "worker/turns.py",
+        "self._release(self.buffer.hand_back(turn.paused))",
+        "pass",
+        "tests/worker/test_worker.py",
+    ),
+    rule(
+        "a session whose job was taken over stays open, with what was written",
+        "engines/joined.py",
+        "        with suppress(Exception):  # whoever owns it; what went wrong first is the news\n            opened.rollback()\n",
+        "",
+        "tests/worker/test_transaction.py",
+    ),
+    rule(
+        "an async session whose job was taken over stays open, with what was written",
+        "engines/joined.py",
+        "        with suppress(Exception):\n            await opened.rollback()\n",
+        "",
+        "tests/worker/test_transaction.py",
+    ),
+    rule(
+        "a worker that was thought dead enlists for each beat that says so",
+        "worker/worker.py",
+        "any(lane.worker in gone for lane in self.lanes):",
+        "gone:",
+        "tests/worker/test_worker.py",
+    ),
+    rule(
+        "a reconcile that raises is an attempt that failed",
+        "lifecycle.py",
+        "            return Back(Way.RELEASE, bounded(delay), failure)",
+        "            return Back(Way.RETRY, bounded(delay), failure)",
+        "tests/worker/test_current_job.py",
+    ),
+    rule(
+        "a reconcile that never answers is asked for longer than said",
+        "worker/run.py",
+        "            if tries < RECONCILE_TRIES:",
+        "            if tries < 2 * RECONCILE_TRIES:",
+        "tests/worker/test_current_job.py",
+    ),
+    rule(
         "a cursor without looks",
         "ladder.py",
         "max((2 * (k & -k) for k in ticks if looks(index, k, count)), default=0)",
@@ -631,8 +821,8 @@ RULES = [
     rule(
         "a process outlives its worker",
         "worker/child.py",
-        "        gone.poll()\n        _die()\n",
-        "        gone.poll()\n",
+        "            pass\n        _die()\n",
+        "            pass\n",
         "tests/worker/test_processes.py",
     ),
     rule(
@@ -672,6 +862,169 @@ RULES = [
         "tests/worker/test_heart.py",
     ),
     rule(
+        "nobody watches the clock while a beat waits",
+        "worker/heart.py",
+        "                self.over()\n",
+        "                pass\n",
+        "tests/worker/test_heart.py",
+    ),
+    rule(
+        "a worker that is cut off goes on",
+        "worker/worker.py",
+        "            over=self._silenced,\n",
+        "",
+        "tests/scenarios/test_black_hole.py",
+    ),
+    rule(
+        "a drain that is cut off goes on",
+        "worker/drain.py",
+        "            over=self._silenced,\n",
+        "",
+        "tests/scenarios/test_black_hole.py",
+    ),
+    rule(
+        "what rides in a beat takes as long as it likes",
+        "worker/heart.py",
+        "        return self.engine.run_once(operation, within=within)\n",
+        "        return self.engine.run_once(operation)\n",
+        "tests/worker/test_heart.py",
+    ),
+    rule(
+        "a beat connects for as long as it likes",
+        "engines/postgres/engine.py",
+        "self._take(self._idle) or self.connect(patience)",
+        "self._take(self._idle) or self.connect()",
+        "tests/engines/test_engine.py::test_a_beat_waits_no_longer_than_it_is_told",
+    ),
+    rule(
+        "a mistake ends the heart",
+        "worker/heart.py",
+        "            self.tell(self._beat())\n",
+        "            self.tell(self.run_once())\n",
+        "tests/worker/test_heart.py",
+    ),
+    rule(
+        "the heart's clock sleeps with the machine",
+        "worker/heart.py",
+        'CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)',
+        "CLOCK = time.CLOCK_MONOTONIC",
+        "tests/worker/test_heart.py",
+    ),
+    rule(
+        "a drain starts what a late answer brings",
+        "worker/drain.py",
+        "        if self._in_trouble():\n            self._say",
+        "        if False:\n            self._say",
+        "tests/worker/test_drain.py",
+    ),
+    rule(
+        "what was given up on goes on in the server",
+        "engines/postgres/connection.py",
+        "                self.cancel_safe(timeout=LAST_WORD)\n",
+        "",
+        "tests/engines/test_engine.py::test_the_server_is_told_to_stop_what_was_given_up_on",
+        "tests/test_bad_input.py::test_a_table_that_somebody_else_has_locked",
+    ),
+    rule(
+        "what was given up on goes on in the server, in async code",
+        "engines/postgres/connection.py",
+        "                await self.cancel_safe(timeout=LAST_WORD)\n",
+        "",
+        "tests/engines/test_engine.py::test_the_server_is_told_to_stop_what_was_given_up_on",
+        "tests/test_bad_input.py::test_a_table_that_somebody_else_has_locked",
+    ),
+    rule(
+        "whoever waits for a lock waits on when nobody is there any more",
+        "engines/postgres/engine.py",
+        "SETTINGS + LOCKS.format(self.deadline * 1000)",
+        "SETTINGS",
+        "tests/engines/test_engine.py::test_a_limit_that_somebody_has_set_for_locks_is_left_alone",
+    ),
+    rule(
+        "a cancel is done twice after a lost answer",
+        "operations/jobs.py",
+        "@operation(repeatable=False)\ndef cancel(",
+        "@operation()\ndef cancel(",
+        "tests/engines/test_engine.py::test_what_a_person_did_is_not_done_twice",
+    ),
+    rule(
+        "a retry is done twice after a lost answer",
+        "operations/jobs.py",
+        "@operation(repeatable=False)\ndef retry(",
+        "@operation()\ndef retry(",
+        "tests/engines/test_engine.py::test_what_a_person_did_is_not_done_twice",
+    ),
+    rule(
+        "a retry_matching is done twice after a lost answer",
+        "operations/jobs.py",
+        "@operation(repeatable=False)\ndef retry_matching(",
+        "@operation()\ndef retry_matching(",
+        "tests/engines/test_engine.py::test_what_a_person_did_is_not_done_twice",
+    ),
+    rule(
+        "a cancel_matching is done twice after a lost answer",
+        "operations/jobs.py",
+        "@operation(repeatable=False)\ndef cancel_matching(",
+        "@operation()\ndef cancel_matching(",
+        "tests/engines/test_engine.py::test_what_a_person_did_is_not_done_twice",
+    ),
+    rule(
+        "a cancel_some is done twice after a lost answer",
+        "operations/batches.py",
+        "@operation(repeatable=False)\ndef cancel_some(",
+        "@operation()\ndef cancel_some(",
+        "tests/engines/test_engine.py::test_what_a_person_did_is_not_done_twice",
+    ),
+    rule(
+        "a retry_some is done twice after a lost answer",
+        "operations/batches.py",
+        "@operation(repeatable=False)\ndef retry_some(",
+        "@operation()\ndef retry_some(",
+        "tests/engines/test_engine.py::test_what_a_person_did_is_not_done_twice",
+    ),
+    rule(
+        "a deadlock is told to whoever asked",
+        "engines/postgres/errors.py",
+        '{"40001", "40P01", ',
+        '{"40001", ',
+        "tests/engines/test_errors.py",
+    ),
+    rule(
+        "a standby is taken for the last word",
+        "engines/postgres/errors.py",
+        '"25006", ',
+        "",
+        "tests/engines/test_errors.py",
+    ),
+    rule(
+        "a server that shuts down is taken for one that refused",
+        "engines/postgres/errors.py",
+        'NO_ANSWER = {"57P01", ',
+        "NO_ANSWER = {",
+        "tests/engines/test_errors.py",
+    ),
+    rule(
+        "a connection that broke is told to whoever asked",
+        "engines/postgres/errors.py",
+        'code.startswith("08")',
+        "False",
+        "tests/engines/test_errors.py",
+    ),
+    rule(
+        "nobody frees jobs whose worker has no row",
+        "worker/housekeeping.py",
+        "freed = await self.engine.arun(workers.recover_orphans())",
+        "freed = 0",
+        "tests/worker/test_housekeeping.py",
+    ),
+    rule(
+        "a worker does not keep house",
+        "worker/worker.py",
+        '                    ("housekeeping", Housekeeping(self.engine).run),\n',
+        "",
+        "tests/worker/test_housekeeping.py",
+    ),
+    rule(
         "an enqueue without a key is repeated after a lost answer",
         "engines/engine.py",
         "if isinstance(error, ConnectionLost) and not (self.operation.repeatable or self.operation.reads):",
@@ -689,7 +1042,7 @@ RULES = [
 
 ROWS, PROCESSING = "tests/adopted/test_rows.py", "tests/adopted/test_processing.py"
 OWNERS, TROUBLE = "tests/adopted/test_owners.py", "tests/adopted/test_trouble.py"
-LANE = "tests/adopted/test_lane.py"
+LANE, VALUES = "tests/adopted/test_lane.py", "tests/adopted/test_values.py"
 
 ADOPTED = [
     rule(
@@ -837,6 +1190,48 @@ ADOPTED = [
         "self.engine.can.cursor and self.ladders.rests(self._ranges(ask), now)",
         "self.engine.can.cursor",
         LANE,
+    ),
+    rule(
+        "a row that nobody can read ends its worker",
+        "worker/rows.py",
+        "[legible(job) for job in turn.claimed]",
+        "[(job, taken_of(job)) for job in turn.claimed]",
+        VALUES,
+    ),
+    rule(
+        "a row is taken for another whose key goes on after a NUL",
+        "adopted/sqlite.py",
+        "instr({name}, char(0)) = 0",
+        "1",
+        VALUES,
+    ),
+    rule(
+        "a number without end stops its row",
+        "adopted/sqlite.py",
+        "and abs({column}) = {INFINITE} then",
+        "and false then",
+        VALUES,
+    ),
+    rule(
+        "rows of a silent worker count as worked on",
+        "adopted/postgres_checks.py",
+        'alive = "abs(extract(epoch from statement_timestamp() - w.beat_at)) <= w.lease"',
+        'alive = "w.id is not null"',
+        TROUBLE,
+    ),
+    rule(
+        "cron runs a row again that nobody could write",
+        "adopted/postgres_extras.py",
+        "and j.hook_error = {literal(UNWRITTEN)})",
+        "and false)",
+        "tests/adopted/test_cron.py",
+    ),
+    rule(
+        "an index over some of the rows that wait is taken for one over all",
+        "adopted/conditions.py",
+        "any(found in (each, ",
+        "any(found[: len(each)] in (each, ",
+        TROUBLE,
     ),
     rule(
         "a row with its output is run",
