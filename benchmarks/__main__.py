@@ -19,6 +19,7 @@ QUESTIONS = (
     "growth",
     "late",
     "workers",
+    "start",
     "live",
     "adopted",
     "batches",

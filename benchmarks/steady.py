@@ -1,6 +1,6 @@
 """Does a claim take longer after ten minutes at a thousand jobs a second, in and out, under a held snapshot?
 
-Two producers add jobs one by one, as applications do; one claimer keeps up by turns. Nobody listens for wake-ups.
+Two producers add jobs one by one, as applications do; one claimer keeps up by turns, and hears of late ones.
 """
 
 import time

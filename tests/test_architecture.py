@@ -42,12 +42,13 @@ PUBLIC = [
 ]
 # Functions that may swallow any exception, and why. (To clean up and raise it again needs no permission.)
 BROAD = {
-    "engines/sqlite/connection.py: _patiently": "the error's class is that of a module which the app may choose",
     "server/adder.py: _add": "whatever it is, everyone who waits for the same transaction is told",
     "server/hub.py: _for_ever": "whatever it is, those who watch depend on its going on",
+    "worker/heart.py: _beat": "whatever it is, the next beat tries again: without a heart all is lost",
     "worker/run.py: run": "user code may raise anything",
     "worker/embedded.py: _run": "whatever ends the thread is raised by whoever started it",
-    "worker/run.py: _delay": "a retry policy is user code too",
+    "worker/run.py: _reconciled": "likewise; a question that failed is no answer",
+    "retry.py: pause": "a retry policy is user code too",
     "worker/questions.py: _ask": "of poll_many, which is user code: each of those who asked is told",
     "worker/provider.py: _ask": "a submit that did not return: a person is to decide",
     "worker/provider.py: _answer": "a callback that cannot be read does not keep one from asking",
