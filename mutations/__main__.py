@@ -32,8 +32,8 @@ from tests.servers import Leash, Server, installations
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("src", "tests", "docs", "pyproject.toml", "README.md")
 AT_ONCE = 2
-PATIENCE = 600
-PASSED, FAILED = 0, 1
+PATIENCE, PATIENCE_WHOLE = 600, 3000  # seconds for the tests of one breakage, and for those of all
+PASSED, FAILED, TOO_LATE = 0, 1, -1
 SUMMARY = re.compile(r"^=*\s*[1-9]\d* failed\b.* in \d", re.MULTILINE)  # what is left open by it may be told after
 # What a database or Python says of a text that it cannot make sense of.
 INVALID = re.compile(
@@ -88,18 +88,27 @@ def copy_tree(target: Path) -> Path:
     return target
 
 
-def run_tests(tree: Path, tests: Sequence[str], engine: str, server: str) -> subprocess.CompletedProcess[str]:
-    """The tests in a copy, on its own sources, stopping at the first failure."""
+def run_tests(
+    tree: Path, tests: Sequence[str], engine: str, server: str, *more: str, patience: float = PATIENCE
+) -> subprocess.CompletedProcess[str]:
+    """The tests in a copy, on its own sources, stopping at the first failure.
+
+    What was compiled is kept: Python knows a source that has changed by its second, and no run is over within one.
+    """
     chosen = {"postgres": ["-k", "postgres-url"], "sqlite": ["-k", "sqlite and not classic"]}.get(engine, [])
     environment = os.environ | {
         "PYTHONPATH": str(tree / "src"),
         "DIBS_TEST_URL": server,
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONDONTWRITEBYTECODE": "",
     }
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *chosen, *tests]
-    return subprocess.run(
-        command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
-    )
+    try:
+        return subprocess.run(
+            [*command, *more], cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=patience
+        )
+    except subprocess.TimeoutExpired as late:
+        said = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else ""
+        return subprocess.CompletedProcess(command, TOO_LATE, f"{said}\ngave up after {patience:g} s", "")
 
 
 def judge(breakage: Breakage, trees: SimpleQueue[Path], server: str) -> Verdict:
@@ -155,7 +164,8 @@ def whole(console: Console, chosen: Sequence[Breakage], trees: SimpleQueue[Path]
     try:
         for engine in sorted({each.engine for each in chosen}):
             tests = sorted({test for each in chosen if each.engine == engine for test in each.tests})
-            ended = run_tests(tree, tests, engine, server)
+            together = ("-n", str(os.cpu_count()), "--dist", "worksteal")
+            ended = run_tests(tree, tests, engine, server, *together, patience=PATIENCE_WHOLE)
             console.print(f"whole: {engine or 'all'}: {ended.stdout.strip().splitlines()[-1]}")
             if ended.returncode != PASSED:
                 console.print(ended.stdout[-3000:])
