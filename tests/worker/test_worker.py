@@ -467,7 +467,8 @@ async def test_listening_begins_again_when_its_connection_breaks(app: Dibs) -> N
     async def it() -> None: ...
 
     listening = (
-        "select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%' and pid <> pg_backend_pid()"
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where datname = current_database() and query ilike 'listen%' and pid <> pg_backend_pid()"
     )
     async with at_work(app):
         await (await it.aenqueue()).ajoin(PATIENCE)
