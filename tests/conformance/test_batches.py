@@ -202,6 +202,19 @@ def test_every_end_is_counted(actors: Actors) -> None:
     assert counted(actors, batch) == (5, 1, 1, 2)
 
 
+def test_a_job_at_its_provider_that_is_cancelled_twice_counts_once(actors: Actors) -> None:
+    """It is not final before the provider was told."""
+    batch, worker = begin(actors), actors.worker()
+    (job_id,) = add(actors, batch)
+    close(actors, batch)
+    worker.settle(*worker.claim(1), Back(Way.POLL))
+    for _ in range(2):
+        actors.engine.run(jobs.cancel([job_id]))  # type: ignore[list-item]
+        assert (counted(actors, batch), fired(actors)) == ((1, 0, 0, 0), [])
+    worker.settle(*worker.claim(1), Done(JobState.CANCELLED))
+    assert (counted(actors, batch), fired(actors)) == ((1, 0, 0, 1), failed(batch))
+
+
 def test_many_ends_in_one_turn(actors: Actors) -> None:
     first, second, worker = begin(actors), begin(actors), actors.worker()
     add(actors, first, 700)

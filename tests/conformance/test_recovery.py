@@ -486,6 +486,19 @@ def test_a_job_to_be_finished_is_handed_back_as_one(actors: Actors) -> None:
     assert (again.attempts, again.finishing) == (job.attempts, job.finishing) == (1, 2)
 
 
+def test_a_cancel_that_its_worker_did_not_survive_is_told_soon(actors: Actors) -> None:
+    """The provider's bill goes on meanwhile."""
+    job_id, worker = actors.add(), actors.worker()
+    worker.settle(*worker.claim(), Back(Way.POLL))
+    actors.engine.run(jobs.cancel([job_id]))
+    (job,) = worker.claim()
+    assert job.finishing == lifecycle.CANCELLING + 1
+    actors.recover(worker)
+    told = actors.get(job_id)
+    assert told.run_at is not None
+    assert 1.9 < told.run_at.timestamp() - told.failures[-1]["finished_at"] < 3.1
+
+
 def test_a_suspect_is_handed_back_as_one(actors: Actors) -> None:
     actors.add()
     crash(actors)

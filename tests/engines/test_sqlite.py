@@ -1,6 +1,7 @@
 """SQLite connections of our own: what is a transaction by itself, and when the -wal is written back."""
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from dibs.engines.sqlite import connection
 from dibs.engines.sqlite.engine import SqliteEngine
 from dibs.job import NewJob
-from dibs.operations import jobs
+from dibs.operations import jobs, workers
 
 JOB = NewJob("noop", b'"%s"' % (b"x" * 1000))
 
@@ -43,6 +44,15 @@ def test_the_wal_is_written_back_now_and_then(engine: SqliteEngine) -> None:
     assert written_back(engine) > before
 
 
+def test_what_tasks_write_themselves_is_written_back_too(engine: SqliteEngine) -> None:
+    before = written_back(engine)
+    for number in range(40):
+        with engine.transaction() as opened:
+            opened.connection.execute(f"create table own_{number} (id integer)")
+            opened.commit()
+    assert written_back(engine) > before
+
+
 def test_what_was_committed_stays_so_whatever_becomes_of_a_checkpoint(
     engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,6 +80,25 @@ def test_a_checkpoint_does_not_wait_for_whoever_writes(engine: SqliteEngine) -> 
             ours.checkpoint()
         other.execute("rollback")
     ours.checkpoint()
+
+
+@pytest.mark.timeout(20)  # else it waits for ever
+def test_a_beat_does_not_wait_behind_what_its_process_adds(engine: SqliteEngine) -> None:
+    begun, over, work = threading.Event(), threading.Event(), engine.connection("work")
+
+    def add_for_long() -> None:
+        with work.lock:
+            begun.set()
+            over.wait()
+
+    adding = threading.Thread(target=add_for_long)
+    adding.start()
+    begun.wait()
+    try:
+        engine.run_once(workers.beat([], [], steady=True, asking=[]), within=5)
+    finally:
+        over.set()
+        adding.join()
 
 
 def test_one_job_is_added_in_one_step(engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,7 +170,7 @@ begin
       held = false, worker = null, token = null, version = j.version + 1, state = case j.state when 2 then 2 else 1 end, crashes = j.crashes + 1,
       finishing = case when j.finishing = 0 and j.attempts >= j.max_attempts then 1 else j.finishing end,
       rank = j.rank % 10 + 20,
-      run_at = statement_timestamp() + make_interval(secs => random() + case when j.finishing > 0 then least(2 ^ j.finishing, 300) else 0 end),
+      run_at = statement_timestamp() + make_interval(secs => random() + case when j.finishing > 0 then least(2 ^ (j.finishing % 100), 300) else 0 end),
       failures = "dibs".with_failure(j.failures, jsonb_build_object(
         'attempt', j.attempts, 'error', 'the worker died', 'worker', w.name,
         'started_at', extract(epoch from j.claimed_at), 'finished_at', extract(epoch from statement_timestamp())))
@@ -542,58 +542,6 @@ ALTER TABLE dibs.batches ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
-CREATE TABLE dibs.history_20261117 (
-    id bigint NOT NULL,
-    run_at timestamp with time zone NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    claimed_at timestamp with time zone,
-    finished_at timestamp with time zone NOT NULL,
-    expires date NOT NULL,
-    worker bigint,
-    token bigint,
-    version integer NOT NULL,
-    rank smallint NOT NULL,
-    state smallint NOT NULL,
-    attempts smallint NOT NULL,
-    max_attempts smallint NOT NULL,
-    crashes smallint NOT NULL,
-    queue text NOT NULL COLLATE pg_catalog."C",
-    type text NOT NULL COLLATE pg_catalog."C",
-    unique_key text COLLATE pg_catalog."C",
-    payload jsonb,
-    tags jsonb,
-    progress jsonb,
-    failures jsonb,
-    result jsonb,
-    submits boolean DEFAULT false NOT NULL,
-    part bigint
-);
-CREATE TABLE dibs.history_20261118 (
-    id bigint NOT NULL,
-    run_at timestamp with time zone NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    claimed_at timestamp with time zone,
-    finished_at timestamp with time zone NOT NULL,
-    expires date NOT NULL,
-    worker bigint,
-    token bigint,
-    version integer NOT NULL,
-    rank smallint NOT NULL,
-    state smallint NOT NULL,
-    attempts smallint NOT NULL,
-    max_attempts smallint NOT NULL,
-    crashes smallint NOT NULL,
-    queue text NOT NULL COLLATE pg_catalog."C",
-    type text NOT NULL COLLATE pg_catalog."C",
-    unique_key text COLLATE pg_catalog."C",
-    payload jsonb,
-    tags jsonb,
-    progress jsonb,
-    failures jsonb,
-    result jsonb,
-    submits boolean DEFAULT false NOT NULL,
-    part bigint
-);
 CREATE TABLE dibs.history_20261119 (
     id bigint NOT NULL,
     run_at timestamp with time zone NOT NULL,
@@ -828,6 +776,58 @@ CREATE TABLE dibs.history_20261127 (
     submits boolean DEFAULT false NOT NULL,
     part bigint
 );
+CREATE TABLE dibs.history_20261128 (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    version integer NOT NULL,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb,
+    submits boolean DEFAULT false NOT NULL,
+    part bigint
+);
+CREATE TABLE dibs.history_20261129 (
+    id bigint NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    expires date NOT NULL,
+    worker bigint,
+    token bigint,
+    version integer NOT NULL,
+    rank smallint NOT NULL,
+    state smallint NOT NULL,
+    attempts smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    crashes smallint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    unique_key text COLLATE pg_catalog."C",
+    payload jsonb,
+    tags jsonb,
+    progress jsonb,
+    failures jsonb,
+    result jsonb,
+    submits boolean DEFAULT false NOT NULL,
+    part bigint
+);
 CREATE TABLE dibs.history_rest (
     id bigint NOT NULL,
     run_at timestamp with time zone NOT NULL,
@@ -945,8 +945,6 @@ CREATE TABLE dibs.workers (
     claims integer DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='10');
-ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261117 FOR VALUES FROM ('2026-11-17') TO ('2026-11-18');
-ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261118 FOR VALUES FROM ('2026-11-18') TO ('2026-11-19');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261119 FOR VALUES FROM ('2026-11-19') TO ('2026-11-20');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261120 FOR VALUES FROM ('2026-11-20') TO ('2026-11-21');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261121 FOR VALUES FROM ('2026-11-21') TO ('2026-11-22');
@@ -956,42 +954,44 @@ ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261124 FOR VALUES 
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261125 FOR VALUES FROM ('2026-11-25') TO ('2026-11-26');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261126 FOR VALUES FROM ('2026-11-26') TO ('2026-11-27');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261127 FOR VALUES FROM ('2026-11-27') TO ('2026-11-28');
+ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261128 FOR VALUES FROM ('2026-11-28') TO ('2026-11-29');
+ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_20261129 FOR VALUES FROM ('2026-11-29') TO ('2026-11-30');
 ALTER TABLE ONLY dibs.history ATTACH PARTITION dibs.history_rest DEFAULT;
-INSERT INTO dibs.batches OVERRIDING SYSTEM VALUE VALUES (1, 'batched', '2026-11-17 11:41:23.198563+05:45', '2026-11-17 11:41:23.202486+05:45', NULL, '[{"hook": "on_complete", "rank": 4, "tags": null, "type": "done", "delay": 0, "queue": "hooks", "run_at": null, "payload": null, "submits": false, "max_attempts": 3}]');
-INSERT INTO dibs.dead VALUES (9, '2026-11-17 11:41:23.186563+05:45', '2026-11-17 11:41:23.185529+05:45', '2026-11-17 11:41:23.187725+05:45', '2026-11-17 11:41:23.18812+05:45', 2485836279238885380, 4771204, 4, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1794894983.186149, "finished_at": 1794894983.186563}, {"error": "second", "attempt": 2, "started_at": 1794894983.187725, "finished_at": 1794894983.188120}]', NULL, NULL, false, NULL);
-INSERT INTO dibs.dead VALUES (10, '2026-11-17 11:41:23.189104+05:45', '2026-11-17 11:41:23.189104+05:45', NULL, '2026-11-17 11:41:23.190534+05:45', NULL, NULL, 1, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL, false, NULL);
-INSERT INTO dibs.history_20261124 VALUES (7, '2026-11-17 11:41:23.177602+05:45', '2026-11-17 11:41:23.177602+05:45', '2026-11-17 11:41:23.178301+05:45', '2026-11-17 11:41:23.182019+05:45', '2026-11-24', 2485836279238885377, 1192112, 3, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}', false, NULL);
-INSERT INTO dibs.history_20261124 VALUES (8, '2026-11-17 11:41:23.18334+05:45', '2026-11-17 11:41:23.18334+05:45', '2026-11-17 11:41:23.18405+05:45', '2026-11-17 11:41:23.184516+05:45', '2026-11-24', 2485836279238885378, 3117379, 2, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, false, NULL);
-INSERT INTO dibs.history_20261124 VALUES (18, '2026-11-17 11:41:23.200591+05:45', '2026-11-17 11:41:23.200591+05:45', '2026-11-17 11:41:23.201124+05:45', '2026-11-17 11:41:23.201526+05:45', '2026-11-24', 2485836279238885385, 11851774, 2, 4, 3, 1, 3, 0, 'first of its batch', 'task', NULL, '{"name": "batched"}', NULL, NULL, NULL, NULL, false, 18);
-INSERT INTO dibs.history_20261124 VALUES (21, '2026-11-17 11:41:23.209738+05:45', '2026-11-17 11:41:23.207838+05:45', '2026-11-17 11:41:23.210109+05:45', '2026-11-17 11:41:23.211031+05:45', '2026-11-24', 2485836279238885389, 16580529, 4, 4, 3, 1, 3, 0, 'provided', 'task', NULL, '{"name": "provided", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, '"short"', true, NULL);
-INSERT INTO dibs.jobs VALUES (1, '2026-11-17 11:41:23.172958+05:45', '2026-11-17 11:41:23.172958+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (2, '2026-11-17 11:41:23.173582+05:45', '2026-11-17 11:41:23.173582+05:45', NULL, NULL, NULL, 0, 0, false, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-17 11:41:23.173853+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (4, '2026-11-17 11:41:23.174088+05:45', '2026-11-17 11:41:23.174088+05:45', NULL, NULL, NULL, 0, 14, false, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (5, '2026-11-17 11:41:23.175727+05:45', '2026-11-17 11:41:23.175727+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (6, '2026-11-17 11:41:23.176857+05:45', '2026-11-17 11:41:23.176857+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (15, '2026-11-17 11:41:23.600331+05:45', '2026-11-17 11:41:23.195476+05:45', '2026-11-17 11:41:23.195953+05:45', NULL, NULL, 2, 24, false, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-79f366", "attempt": 1, "started_at": 1794894983.195953, "finished_at": 1794894983.196701}]', NULL, NULL);
-INSERT INTO dibs.jobs VALUES (11, '2026-11-17 11:42:23.19206+05:45', '2026-11-17 11:41:23.191323+05:45', '2026-11-17 11:41:23.191646+05:45', NULL, 6006785, 2, 4, false, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794894983.191646, "finished_at": 1794894983.192060}]', NULL, NULL);
-INSERT INTO dibs.jobs VALUES (16, '2026-11-17 11:41:23.30157+05:45', '2026-11-17 11:41:23.195665+05:45', '2026-11-17 11:41:23.195953+05:45', NULL, NULL, 2, 24, false, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-79f366", "attempt": 1, "started_at": 1794894983.195953, "finished_at": 1794894983.196701}]', NULL, NULL);
-INSERT INTO dibs.jobs VALUES (12, '2026-11-17 11:41:23.193086+05:45', '2026-11-17 11:41:23.192386+05:45', '2026-11-17 11:41:23.192703+05:45', NULL, 6692489, 2, 14, false, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1794894983.192703, "finished_at": 1794894983.193086}]', NULL, NULL);
-INSERT INTO dibs.jobs VALUES (17, '2026-11-17 11:41:23.199697+05:45', '2026-11-17 11:41:23.199697+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'batched', 'task', NULL, NULL, '{"name": "batched"}', NULL, NULL, NULL, NULL, 17);
-INSERT INTO dibs.jobs VALUES (13, '2026-11-17 11:41:23.194012+05:45', '2026-11-17 11:41:23.193403+05:45', '2026-11-17 11:41:23.193688+05:45', NULL, 7701450, 2, 4, false, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (14, '2026-11-17 11:41:23.194309+05:45', '2026-11-17 11:41:23.194309+05:45', '2026-11-17 11:41:23.194573+05:45', NULL, 8902596, 2, 4, false, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (19, '2026-11-17 11:41:23.202907+05:45', '2026-11-17 11:41:23.202907+05:45', '2026-11-17 11:41:23.20318+05:45', 2485836279238885386, 12967143, 1, 4, true, true, 0, 1, 3, 0, 0, 'submitting', 'task', NULL, NULL, '{"name": "submitting", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (20, '2027-11-17 11:41:23.207521+05:45', '2026-11-17 11:41:23.204943+05:45', '2026-11-17 11:41:23.205247+05:45', NULL, 14005563, 2, 4, false, true, 2, 1, 3, 0, -1, 'processing', 'task', NULL, NULL, '{"name": "processing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.jobs VALUES (22, '2026-11-17 11:41:23.211383+05:45', '2026-11-17 11:41:23.211383+05:45', '2026-11-17 11:41:23.211659+05:45', 2485836279238885390, 16920930, 1, 4, true, false, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
-INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-17 11:41:23.166847+05:45');
+INSERT INTO dibs.batches OVERRIDING SYSTEM VALUE VALUES (1, 'batched', '2026-11-20 04:35:26.985539+05:45', '2026-11-20 04:35:26.99016+05:45', NULL, '[{"hook": "on_complete", "rank": 4, "tags": null, "type": "done", "delay": 0, "queue": "hooks", "run_at": null, "payload": null, "submits": false, "max_attempts": 3}]');
+INSERT INTO dibs.dead VALUES (9, '2026-11-20 04:35:26.969996+05:45', '2026-11-20 04:35:26.968644+05:45', '2026-11-20 04:35:26.971942+05:45', '2026-11-20 04:35:26.972444+05:45', 1485974245885345796, 4309602, 4, 4, 4, 2, 3, 0, 'failed', 'task', 'free', NULL, '{"name": "failed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "first", "attempt": 1, "started_at": 1795128626.969415, "finished_at": 1795128626.969996}, {"error": "second", "attempt": 2, "started_at": 1795128626.971942, "finished_at": 1795128626.972444}]', NULL, NULL, false, NULL);
+INSERT INTO dibs.dead VALUES (10, '2026-11-20 04:35:26.973775+05:45', '2026-11-20 04:35:26.973775+05:45', NULL, '2026-11-20 04:35:26.975638+05:45', NULL, NULL, 1, 9, 5, 0, 3, 0, 'cancelled', 'task', NULL, NULL, '{"name": "cancelled", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL, false, NULL);
+INSERT INTO dibs.history_20261126 VALUES (7, '2026-11-20 04:35:26.958617+05:45', '2026-11-20 04:35:26.958617+05:45', '2026-11-20 04:35:26.959355+05:45', '2026-11-20 04:35:26.964066+05:45', '2026-11-26', 1485974245885345793, 2074636, 3, 4, 3, 1, 3, 0, 'successful', 'task', NULL, '{"name": "successful", "text": "naïve ☃ \\ '' \"\n"}', NULL, '{"percent": 90}', NULL, '{"sent": true}', false, NULL);
+INSERT INTO dibs.history_20261126 VALUES (8, '2026-11-20 04:35:26.966022+05:45', '2026-11-20 04:35:26.966022+05:45', '2026-11-20 04:35:26.966796+05:45', '2026-11-20 04:35:26.967328+05:45', '2026-11-26', 1485974245885345794, 2713869, 2, 4, 3, 1, 3, 0, 'successful for long', 'task', 'held on', '{"name": "successful for long", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, false, NULL);
+INSERT INTO dibs.history_20261126 VALUES (18, '2026-11-20 04:35:26.987864+05:45', '2026-11-20 04:35:26.987864+05:45', '2026-11-20 04:35:26.988426+05:45', '2026-11-20 04:35:26.988894+05:45', '2026-11-26', 1485974245885345801, 11707573, 2, 4, 3, 1, 3, 0, 'first of its batch', 'task', NULL, '{"name": "batched"}', NULL, NULL, NULL, NULL, false, 18);
+INSERT INTO dibs.history_20261126 VALUES (21, '2026-11-20 04:35:26.998646+05:45', '2026-11-20 04:35:26.99659+05:45', '2026-11-20 04:35:26.999033+05:45', '2026-11-20 04:35:27.000124+05:45', '2026-11-26', 1485974245885345805, 16664546, 4, 4, 3, 1, 3, 0, 'provided', 'task', NULL, '{"name": "provided", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, '"short"', true, NULL);
+INSERT INTO dibs.jobs VALUES (1, '2026-11-20 04:35:26.953066+05:45', '2026-11-20 04:35:26.953066+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'waiting', 'task', NULL, NULL, '{"name": "waiting", "text": "naïve ☃ \\ '' \"\n"}', '["a", "b"]', NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (2, '2026-11-20 04:35:26.95382+05:45', '2026-11-20 04:35:26.95382+05:45', NULL, NULL, NULL, 0, 0, false, false, 0, 0, 3, 0, 0, 'urgent', 'task', NULL, NULL, '{"name": "urgent", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (3, '2099-01-01 05:45:00+05:45', '2026-11-20 04:35:26.954117+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'later', 'task', NULL, NULL, '{"name": "later", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (4, '2026-11-20 04:35:26.954367+05:45', '2026-11-20 04:35:26.954367+05:45', NULL, NULL, NULL, 0, 14, false, false, 0, 0, 1, 0, 0, 'once', 'task', NULL, NULL, '{"name": "once", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (5, '2026-11-20 04:35:26.956491+05:45', '2026-11-20 04:35:26.956491+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'keyed', 'task', 'held', NULL, '{"name": "keyed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (6, '2026-11-20 04:35:26.957825+05:45', '2026-11-20 04:35:26.957825+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'paused', 'task', NULL, NULL, '{"name": "paused", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (15, '2026-11-20 04:35:27.196397+05:45', '2026-11-20 04:35:26.981267+05:45', '2026-11-20 04:35:26.981924+05:45', NULL, NULL, 2, 24, false, false, 1, 1, 3, 1, 0, 'suspect', 'task', NULL, NULL, '{"name": "suspect", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-43ca97", "attempt": 1, "started_at": 1795128626.981924, "finished_at": 1795128626.982869}]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (11, '2026-11-20 04:36:26.97759+05:45', '2026-11-20 04:35:26.976709+05:45', '2026-11-20 04:35:26.977035+05:45', NULL, 5331972, 2, 4, false, false, 1, 1, 5, 0, 0, 'retried', 'task', NULL, NULL, '{"name": "retried", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1795128626.977035, "finished_at": 1795128626.977590}]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (16, '2026-11-20 04:35:27.33805+05:45', '2026-11-20 04:35:26.981442+05:45', '2026-11-20 04:35:26.981924+05:45', NULL, NULL, 2, 24, false, false, 1, 1, 1, 1, 1, 'finishing', 'task', NULL, NULL, '{"name": "finishing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "the worker died", "worker": "worker-43ca97", "attempt": 1, "started_at": 1795128626.981924, "finished_at": 1795128626.982869}]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (12, '2026-11-20 04:35:26.97871+05:45', '2026-11-20 04:35:26.977993+05:45', '2026-11-20 04:35:26.978286+05:45', NULL, 6450594, 2, 14, false, false, 1, 1, 2, 0, 0, 'on its last attempt', 'task', NULL, NULL, '{"name": "on its last attempt", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, '[{"error": "boom", "attempt": 1, "started_at": 1795128626.978286, "finished_at": 1795128626.978710}]', NULL, NULL);
+INSERT INTO dibs.jobs VALUES (17, '2026-11-20 04:35:26.98693+05:45', '2026-11-20 04:35:26.98693+05:45', NULL, NULL, NULL, 0, 4, false, false, 0, 0, 3, 0, 0, 'batched', 'task', NULL, NULL, '{"name": "batched"}', NULL, NULL, NULL, NULL, 17);
+INSERT INTO dibs.jobs VALUES (13, '2026-11-20 04:35:26.979639+05:45', '2026-11-20 04:35:26.979052+05:45', '2026-11-20 04:35:26.979273+05:45', NULL, 7528528, 2, 4, false, false, 0, 0, 3, 0, 0, 'snoozed', 'task', NULL, NULL, '{"name": "snoozed", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (14, '2026-11-20 04:35:26.979987+05:45', '2026-11-20 04:35:26.979987+05:45', '2026-11-20 04:35:26.980225+05:45', NULL, 8922279, 2, 4, false, false, 0, 0, 3, 0, 0, 'released', 'task', NULL, NULL, '{"name": "released", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (19, '2026-11-20 04:35:26.990678+05:45', '2026-11-20 04:35:26.990678+05:45', '2026-11-20 04:35:26.990936+05:45', 1485974245885345802, 13065218, 1, 4, true, true, 0, 1, 3, 0, 0, 'submitting', 'task', NULL, NULL, '{"name": "submitting", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (20, '2027-11-20 04:35:26.996267+05:45', '2026-11-20 04:35:26.993009+05:45', '2026-11-20 04:35:26.993308+05:45', NULL, 14244918, 2, 4, false, true, 2, 1, 3, 0, -1, 'processing', 'task', NULL, NULL, '{"name": "processing", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.jobs VALUES (22, '2026-11-20 04:35:27.000576+05:45', '2026-11-20 04:35:27.000576+05:45', '2026-11-20 04:35:27.000844+05:45', 1485974245885345806, 17124841, 1, 4, true, false, 0, 1, 3, 0, 0, 'running', 'task', NULL, NULL, '{"name": "running", "text": "naïve ☃ \\ '' \"\n"}', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO dibs.migrations VALUES (1, 'initial', '2026-11-20 04:35:26.944464+05:45');
 INSERT INTO dibs.parts VALUES (17, 1, 17, 1, 0, 0, 0);
 INSERT INTO dibs.parts VALUES (18, 1, 18, 1, 1, 0, 0);
 INSERT INTO dibs.queues VALUES ('paused', true);
-INSERT INTO dibs.submissions VALUES (19, 1, 'task', 'key-submitting', true, '2026-11-17 11:41:23.204545+05:45', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '2027-12-22 11:41:23.204545+05:45', NULL);
-INSERT INTO dibs.submissions VALUES (20, 1, 'task', 'key-processing', true, '2026-11-17 11:41:23.205953+05:45', 'task-processing', '2ead4d73489cf14810f6503ea2097a1d25ef66c88c193350e9938d0a98a05ab7', '2026-11-17 11:41:23.206885+05:45', NULL, NULL, NULL, NULL, NULL, NULL, '2027-12-22 11:41:23.206885+05:45', NULL);
-INSERT INTO dibs.submissions VALUES (21, 1, 'task', 'key-provided', true, '2026-11-17 11:41:23.208857+05:45', 'task-provided', 'bf4a6dc2f7eeb94e24efc5d93453e31b4e0559c66328b9596982160726c2da5b', '2026-11-17 11:41:23.209411+05:45', NULL, NULL, NULL, 'done', '{"tokens": 12}', '2026-11-17 11:41:23.210842+05:45', '2027-02-15 11:41:23.210842+05:45', NULL);
+INSERT INTO dibs.submissions VALUES (19, 1, 'task', 'key-submitting', true, '2026-11-20 04:35:26.992561+05:45', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '2027-12-25 04:35:26.992561+05:45', NULL);
+INSERT INTO dibs.submissions VALUES (20, 1, 'task', 'key-processing', true, '2026-11-20 04:35:26.994366+05:45', 'task-processing', '2ead4d73489cf14810f6503ea2097a1d25ef66c88c193350e9938d0a98a05ab7', '2026-11-20 04:35:26.995537+05:45', NULL, NULL, NULL, NULL, NULL, NULL, '2027-12-25 04:35:26.995537+05:45', NULL);
+INSERT INTO dibs.submissions VALUES (21, 1, 'task', 'key-provided', true, '2026-11-20 04:35:26.997734+05:45', 'task-provided', 'bf4a6dc2f7eeb94e24efc5d93453e31b4e0559c66328b9596982160726c2da5b', '2026-11-20 04:35:26.998306+05:45', NULL, NULL, NULL, 'done', '{"tokens": 12}', '2026-11-20 04:35:26.999891+05:45', '2027-02-18 04:35:26.999891+05:45', NULL);
 INSERT INTO dibs.unique_keys VALUES ('task', 'held', 5, NULL);
-INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-24 11:41:23.184516+05:45');
-INSERT INTO dibs.worker_names VALUES (2370678214301, 'worker-968aea', '2026-11-17 11:41:23.171693+05:45');
-INSERT INTO dibs.worker_names VALUES (3029070373069, 'worker-79f366', '2026-11-17 11:41:23.195292+05:45');
-INSERT INTO dibs.workers VALUES (2370678214301, 'worker-968aea', 15, 3, '2026-11-17 11:41:23.171607+05:45', '2026-11-17 11:41:23.171607+05:45', '2026-11-17 11:41:23.171607+05:45', true, 0);
+INSERT INTO dibs.unique_keys VALUES ('task', 'held on', 8, '2126-10-27 04:35:26.967328+05:45');
+INSERT INTO dibs.worker_names VALUES (1417135473142, 'worker-03a4e1', '2026-11-20 04:35:26.951668+05:45');
+INSERT INTO dibs.worker_names VALUES (2946469959221, 'worker-43ca97', '2026-11-20 04:35:26.981096+05:45');
+INSERT INTO dibs.workers VALUES (1417135473142, 'worker-03a4e1', 15, 3, '2026-11-20 04:35:26.951544+05:45', '2026-11-20 04:35:26.951544+05:45', '2026-11-20 04:35:26.951544+05:45', true, 0);
 SELECT pg_catalog.setval('dibs.batches_id_seq', 1, true);
 SELECT pg_catalog.setval('dibs.job_id', 22, true);
 SELECT pg_catalog.setval('dibs.token', 16, true);
@@ -1028,8 +1028,6 @@ CREATE INDEX dead_queue ON dibs.dead USING btree (queue, state);
 CREATE INDEX dead_row ON dibs.dead USING btree (type, row_key) WHERE (row_key IS NOT NULL);
 CREATE INDEX expired_submissions ON dibs.submissions USING btree (expires) WHERE (expires IS NOT NULL);
 CREATE INDEX history_id ON ONLY dibs.history USING btree (id);
-CREATE INDEX history_20261117_id_idx ON dibs.history_20261117 USING btree (id);
-CREATE INDEX history_20261118_id_idx ON dibs.history_20261118 USING btree (id);
 CREATE INDEX history_20261119_id_idx ON dibs.history_20261119 USING btree (id);
 CREATE INDEX history_20261120_id_idx ON dibs.history_20261120 USING btree (id);
 CREATE INDEX history_20261121_id_idx ON dibs.history_20261121 USING btree (id);
@@ -1039,13 +1037,13 @@ CREATE INDEX history_20261124_id_idx ON dibs.history_20261124 USING btree (id);
 CREATE INDEX history_20261125_id_idx ON dibs.history_20261125 USING btree (id);
 CREATE INDEX history_20261126_id_idx ON dibs.history_20261126 USING btree (id);
 CREATE INDEX history_20261127_id_idx ON dibs.history_20261127 USING btree (id);
+CREATE INDEX history_20261128_id_idx ON dibs.history_20261128 USING btree (id);
+CREATE INDEX history_20261129_id_idx ON dibs.history_20261129 USING btree (id);
 CREATE INDEX history_rest_id_idx ON dibs.history_rest USING btree (id);
 CREATE UNIQUE INDEX one_submission ON dibs.submissions USING btree (type, digest) WHERE (digest IS NOT NULL);
 CREATE INDEX parts_of_batch ON dibs.parts USING btree (batch, id);
 CREATE INDEX requests_at_idx ON dibs.requests USING btree (at);
 CREATE UNIQUE INDEX row_lease ON dibs.jobs USING btree (type, row_key) WHERE (row_key IS NOT NULL);
-ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261117_id_idx;
-ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261118_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261119_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261120_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261121_id_idx;
@@ -1055,4 +1053,6 @@ ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261124_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261125_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261126_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261127_id_idx;
+ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261128_id_idx;
+ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_20261129_id_idx;
 ALTER INDEX dibs.history_id ATTACH PARTITION dibs.history_rest_id_idx;

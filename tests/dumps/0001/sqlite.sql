@@ -7,7 +7,7 @@ CREATE TABLE dibs_batches (
   finished_at integer,                          -- all of its jobs were final, and its hooks were added
   hooks text                                    -- the jobs to add then
 );
-INSERT INTO "dibs_batches" VALUES(1,'batched',1794894982434000,1794894982436000,NULL,'[{"hook":"on_complete","queue":"hooks","rank":4,"type":"done","delay":0,"max_attempts":3,"run_at":null,"payload":null,"tags":null,"submits":false}]');
+INSERT INTO "dibs_batches" VALUES(1,'batched',1795128626277000,1795128626280000,NULL,'[{"hook":"on_complete","queue":"hooks","rank":4,"type":"done","delay":0,"max_attempts":3,"run_at":null,"payload":null,"tags":null,"submits":false}]');
 CREATE TABLE dibs_dead (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null,
@@ -17,8 +17,8 @@ CREATE TABLE dibs_dead (
   payload text, tags text, progress text, failures text, hook_error text, row_key text,
   submits integer not null default 0, part integer
 );
-INSERT INTO "dibs_dead" VALUES(9,1794894982426000,1794894982425000,1794894982426000,1794894982426000,3209567294347804676,2191721,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1794894982.425,"finished_at":1794894982.426},{"attempt":2,"error":"second","started_at":1794894982.426,"finished_at":1794894982.426}]',NULL,NULL,0,NULL);
-INSERT INTO "dibs_dead" VALUES(10,1794894982427000,1794894982427000,NULL,1794894982427000,NULL,1253527,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL,0,NULL);
+INSERT INTO "dibs_dead" VALUES(9,1795128626267000,1795128626266000,1795128626268000,1795128626268000,3435661264535158788,3120227,4,4,4,2,3,0,'failed','task','free',NULL,'{"name":"failed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"first","started_at":1795128626.267,"finished_at":1795128626.267},{"attempt":2,"error":"second","started_at":1795128626.268,"finished_at":1795128626.268}]',NULL,NULL,0,NULL);
+INSERT INTO "dibs_dead" VALUES(10,1795128626269000,1795128626269000,NULL,1795128626269000,NULL,1418764,1,9,5,0,3,0,'cancelled','task',NULL,NULL,'{"name":"cancelled","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL,0,NULL);
 CREATE TABLE dibs_history (
   id integer primary key, run_at integer not null, created_at integer not null, claimed_at integer,
   finished_at integer not null, expires integer not null,
@@ -27,10 +27,10 @@ CREATE TABLE dibs_history (
   queue text not null, type text not null, unique_key text,
   payload text, tags text, progress text, failures text, result text, submits integer not null default 0, part integer
 );
-INSERT INTO "dibs_history" VALUES(7,1794894982421000,1794894982421000,1794894982422000,1794894982422000,1795499782422000,3209567294347804673,1178658,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}',0,NULL);
-INSERT INTO "dibs_history" VALUES(8,1794894982423000,1794894982423000,1794894982424000,1794894982424000,1795499782424000,3209567294347804674,2029736,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,0,NULL);
-INSERT INTO "dibs_history" VALUES(18,1794894982435000,1794894982435000,1794894982435000,1794894982435000,1795499782435000,3209567294347804681,1189647,2,4,3,1,3,0,'first of its batch','task',NULL,'{"name":"batched"}',NULL,NULL,NULL,NULL,0,18);
-INSERT INTO "dibs_history" VALUES(21,1794894982440000,1794894982439000,1794894982441000,1794894982441000,1795499782441000,3209567294347804685,2457261,4,4,3,1,3,0,'provided','task',NULL,'{"name":"provided","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,'"short"',1,NULL);
+INSERT INTO "dibs_history" VALUES(7,1795128626263000,1795128626263000,1795128626264000,1795128626264000,1795733426264000,3435661264535158785,1637414,3,4,3,1,3,0,'successful','task',NULL,'{"name":"successful","text":"naïve ☃ \\ '' \"\n"}',NULL,'{"percent":90}',NULL,'{"sent":true}',0,NULL);
+INSERT INTO "dibs_history" VALUES(8,1795128626265000,1795128626265000,1795128626266000,1795128626266000,1795733426266000,3435661264535158786,2034491,2,4,3,1,3,0,'successful for long','task','held on','{"name":"successful for long","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,0,NULL);
+INSERT INTO "dibs_history" VALUES(18,1795128626278000,1795128626278000,1795128626278000,1795128626279000,1795733426279000,3435661264535158793,1870952,2,4,3,1,3,0,'first of its batch','task',NULL,'{"name":"batched"}',NULL,NULL,NULL,NULL,0,18);
+INSERT INTO "dibs_history" VALUES(21,1795128626284000,1795128626283000,1795128626285000,1795128626285000,1795733426285000,3435661264535158797,2102146,4,4,3,1,3,0,'provided','task',NULL,'{"name":"provided","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,'"short"',1,NULL);
 CREATE TABLE dibs_jobs (
   id integer primary key autoincrement,         -- or ids would come back once the table is empty
   run_at integer not null,
@@ -58,25 +58,25 @@ CREATE TABLE dibs_jobs (
   row_key text,                                 -- of the row that it stands for, in an adopted table named like its type
   part integer                                  -- of a batch: the id of that part's first job
 );
-INSERT INTO "dibs_jobs" VALUES(1,1794894982418000,1794894982418000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(2,1794894982419000,1794894982419000,NULL,NULL,NULL,0,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1794894982419000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(4,1794894982419000,1794894982419000,NULL,NULL,NULL,0,14,0,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(5,1794894982420000,1794894982420000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(6,1794894982420000,1794894982420000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(11,1794895042428000,1794894982428000,1794894982428000,NULL,1615060,2,4,0,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794894982.428,"finished_at":1794894982.428}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(12,1794894982429000,1794894982429000,1794894982429000,NULL,1347372,2,14,0,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1794894982.429,"finished_at":1794894982.429}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(13,1794894982430000,1794894982430000,1794894982430000,NULL,1522742,2,4,0,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(14,1794894982431000,1794894982431000,1794894982431000,NULL,1162918,2,4,0,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(15,1794894983002163,1794894982432000,1794894982433000,NULL,2383995,2,24,0,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-3e88d9","started_at":1794894982.433,"finished_at":1794894982.433}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(16,1794894982748928,1794894982432000,1794894982433000,NULL,2770277,2,24,0,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-3e88d9","started_at":1794894982.433,"finished_at":1794894982.433}]',NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(17,1794894982434000,1794894982434000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'batched','task',NULL,NULL,'{"name":"batched"}',NULL,NULL,NULL,NULL,17);
-INSERT INTO "dibs_jobs" VALUES(19,1794894982436000,1794894982436000,1794894982437000,3209567294347804682,1262808,1,4,1,1,0,1,3,0,0,'submitting','task',NULL,NULL,'{"name":"submitting","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(20,1826430982439000,1794894982438000,1794894982438000,NULL,1267435,2,4,0,1,2,1,3,0,-1,'processing','task',NULL,NULL,'{"name":"processing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "dibs_jobs" VALUES(22,1794894982442000,1794894982442000,1794894982442000,3209567294347804686,1593331,1,4,1,0,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(1,1795128626260000,1795128626260000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'waiting','task',NULL,NULL,'{"name":"waiting","text":"naïve ☃ \\ '' \"\n"}','["a","b"]',NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(2,1795128626260000,1795128626260000,NULL,NULL,NULL,0,0,0,0,0,0,3,0,0,'urgent','task',NULL,NULL,'{"name":"urgent","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(3,4070908800000000,1795128626261000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'later','task',NULL,NULL,'{"name":"later","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(4,1795128626261000,1795128626261000,NULL,NULL,NULL,0,14,0,0,0,0,1,0,0,'once','task',NULL,NULL,'{"name":"once","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(5,1795128626262000,1795128626262000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'keyed','task','held',NULL,'{"name":"keyed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(6,1795128626262000,1795128626262000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'paused','task',NULL,NULL,'{"name":"paused","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(11,1795128686271000,1795128626270000,1795128626270000,NULL,1051986,2,4,0,0,1,1,5,0,0,'retried','task',NULL,NULL,'{"name":"retried","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1795128626.27,"finished_at":1795128626.271}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(12,1795128626272000,1795128626271000,1795128626272000,NULL,2060511,2,14,0,0,1,1,2,0,0,'on its last attempt','task',NULL,NULL,'{"name":"on its last attempt","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"boom","started_at":1795128626.272,"finished_at":1795128626.272}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(13,1795128626273000,1795128626272000,1795128626273000,NULL,1776941,2,4,0,0,0,0,3,0,0,'snoozed','task',NULL,NULL,'{"name":"snoozed","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(14,1795128626274000,1795128626274000,1795128626274000,NULL,1113267,2,4,0,0,0,0,3,0,0,'released','task',NULL,NULL,'{"name":"released","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(15,1795128626720358,1795128626275000,1795128626276000,NULL,3034027,2,24,0,0,1,1,3,1,0,'suspect','task',NULL,NULL,'{"name":"suspect","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-8c3bbf","started_at":1795128626.276,"finished_at":1795128626.276}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(16,1795128627174596,1795128626275000,1795128626276000,NULL,2303709,2,24,0,0,1,1,1,1,1,'finishing','task',NULL,NULL,'{"name":"finishing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,'[{"attempt":1,"error":"the worker died","worker":"worker-8c3bbf","started_at":1795128626.276,"finished_at":1795128626.276}]',NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(17,1795128626277000,1795128626277000,NULL,NULL,NULL,0,4,0,0,0,0,3,0,0,'batched','task',NULL,NULL,'{"name":"batched"}',NULL,NULL,NULL,NULL,17);
+INSERT INTO "dibs_jobs" VALUES(19,1795128626280000,1795128626280000,1795128626280000,3435661264535158794,1674826,1,4,1,1,0,1,3,0,0,'submitting','task',NULL,NULL,'{"name":"submitting","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(20,1826664626283000,1795128626281000,1795128626282000,NULL,2019686,2,4,0,1,2,1,3,0,-1,'processing','task',NULL,NULL,'{"name":"processing","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "dibs_jobs" VALUES(22,1795128626286000,1795128626286000,1795128626286000,3435661264535158798,1480919,1,4,1,0,0,1,3,0,0,'running','task',NULL,NULL,'{"name":"running","text":"naïve ☃ \\ '' \"\n"}',NULL,NULL,NULL,NULL,NULL);
 CREATE TABLE dibs_migrations (
   number integer primary key, name text not null, applied_at integer not null);
-INSERT INTO "dibs_migrations" VALUES(1,'initial',1794894982414000);
+INSERT INTO "dibs_migrations" VALUES(1,'initial',1795128626255000);
 CREATE TABLE dibs_parts (
   id integer primary key,                       -- of its first job
   batch integer not null, last integer not null,  -- and of its last job
@@ -108,9 +108,9 @@ CREATE TABLE dibs_submissions (
   part integer,                                 -- of its job's batch
   primary key (job, round)
 ) without rowid;
-INSERT INTO "dibs_submissions" VALUES(19,1,'task','key-submitting',1,1794894982437000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,1829454982437000,NULL);
-INSERT INTO "dibs_submissions" VALUES(20,1,'task','key-processing',1,1794894982438000,'task-processing','2ead4d73489cf14810f6503ea2097a1d25ef66c88c193350e9938d0a98a05ab7',1794894982439000,NULL,NULL,NULL,NULL,NULL,NULL,1829454982439000,NULL);
-INSERT INTO "dibs_submissions" VALUES(21,1,'task','key-provided',1,1794894982440000,'task-provided','bf4a6dc2f7eeb94e24efc5d93453e31b4e0559c66328b9596982160726c2da5b',1794894982440000,NULL,NULL,NULL,'done','{"tokens":12}',1794894982441000,1802670982441000,NULL);
+INSERT INTO "dibs_submissions" VALUES(19,1,'task','key-submitting',1,1795128626281000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,1829688626281000,NULL);
+INSERT INTO "dibs_submissions" VALUES(20,1,'task','key-processing',1,1795128626282000,'task-processing','2ead4d73489cf14810f6503ea2097a1d25ef66c88c193350e9938d0a98a05ab7',1795128626283000,NULL,NULL,NULL,NULL,NULL,NULL,1829688626283000,NULL);
+INSERT INTO "dibs_submissions" VALUES(21,1,'task','key-provided',1,1795128626284000,'task-provided','bf4a6dc2f7eeb94e24efc5d93453e31b4e0559c66328b9596982160726c2da5b',1795128626284000,NULL,NULL,NULL,'done','{"tokens":12}',1795128626285000,1802904626285000,NULL);
 CREATE TABLE dibs_tokens (name text primary key, hash text not null, scopes text not null, created_at integer not null) without rowid;
 CREATE TABLE dibs_unique_keys (
   type text not null, key text not null, job integer not null,
@@ -118,10 +118,10 @@ CREATE TABLE dibs_unique_keys (
   primary key (type, key)
 ) without rowid;
 INSERT INTO "dibs_unique_keys" VALUES('task','held',5,NULL);
-INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948494982424000);
+INSERT INTO "dibs_unique_keys" VALUES('task','held on',8,4948728626266000);
 CREATE TABLE dibs_worker_names (id integer primary key, name text not null, seen_at integer not null);
-INSERT INTO "dibs_worker_names" VALUES(3060881895397,'worker-6c63c6',1794894982418000);
-INSERT INTO "dibs_worker_names" VALUES(4137728816064,'worker-3e88d9',1794894982432000);
+INSERT INTO "dibs_worker_names" VALUES(2916018337055,'worker-8c3bbf',1795128626275000);
+INSERT INTO "dibs_worker_names" VALUES(3276501907859,'worker-d5458f',1795128626259000);
 CREATE TABLE dibs_workers (
   id integer primary key,                       -- random: a number that comes back after a restore belongs to nobody
   name text not null,
@@ -133,7 +133,7 @@ CREATE TABLE dibs_workers (
   asking integer not null default 1,            -- it has claimed since its last beat, or had room to
   claims integer not null default 0             -- of a worker over HTTP: the number of its last claim
 );
-INSERT INTO "dibs_workers" VALUES(3060881895397,'worker-6c63c6',15.0,3.0,1794894982417000,1794894982417000,1794894982417000,1,0);
+INSERT INTO "dibs_workers" VALUES(3276501907859,'worker-d5458f',15.0,3.0,1795128626259000,1795128626259000,1795128626259000,1,0);
 CREATE VIEW dibs_clock as select cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000 as now;
 CREATE INDEX dibs_claim_order on dibs_jobs (queue, rank, run_at) where held = 0;
 CREATE UNIQUE INDEX dibs_row_lease on dibs_jobs (type, row_key) where row_key is not null;

@@ -45,7 +45,7 @@ class SqliteOpen(Open):
 
     def commit(self) -> None:
         """All of it, or nothing."""
-        self._ours(lambda: self.connection.execute("commit"), in_time=True)
+        self._ours(self.inner.commit, in_time=True)
 
     def rollback(self) -> None:
         """Nothing of it."""

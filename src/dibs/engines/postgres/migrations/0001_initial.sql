@@ -375,7 +375,7 @@ begin
       held = false, worker = null, token = null, version = j.version + 1, state = case j.state when 2 then 2 else 1 end, crashes = j.crashes + 1,
       finishing = case when j.finishing = 0 and j.attempts >= j.max_attempts then 1 else j.finishing end,
       rank = j.rank % 10 + 20,
-      run_at = statement_timestamp() + make_interval(secs => random() + case when j.finishing > 0 then least(2 ^ j.finishing, 300) else 0 end),
+      run_at = statement_timestamp() + make_interval(secs => random() + case when j.finishing > 0 then least(2 ^ (j.finishing % 100), 300) else 0 end),
       failures = dibs.with_failure(j.failures, jsonb_build_object(
         'attempt', j.attempts, 'error', 'the worker died', 'worker', w.name,
         'started_at', extract(epoch from j.claimed_at), 'finished_at', extract(epoch from statement_timestamp())))

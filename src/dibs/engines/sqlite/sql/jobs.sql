@@ -156,7 +156,7 @@ update dibs.unique_keys set until = (select now from dibs.clock) + (select uniqu
 where (type, key, job) in (select type, unique_key, id from temp.dibs_listed where unique_key is not null and unique_for is not null);
 -- notes counted
 select json_array(j.part, count(*)) from temp.dibs_listed l cross join dibs.jobs j on j.id = l.id
-where j.part is not null and j.row_key is null and j.finishing >= 0 group by j.part;
+where j.part is not null and j.row_key is null and j.finishing between 0 and 99 group by j.part;
 delete from dibs.jobs where id in (select id from temp.dibs_listed) and row_key is null and finishing between 0 and 99;
 -- when counted
 update dibs.parts set

@@ -76,7 +76,7 @@ update dibs.jobs set
   held = 0, worker = null, version = version + 1, token = ((token >> 20) + 1) << 20 | (random() & 1048575), state = case state when 2 then 2 else 1 end, crashes = crashes + 1,
   finishing = case when finishing = 0 and attempts >= max_attempts then 1 else finishing end,
   rank = rank % 10 + 20,
-  run_at = (select now from dibs.clock) + abs(random() % 1000000) + case when finishing > 0 then min(1 << finishing, 300) else 0 end * 1000000,
+  run_at = (select now from dibs.clock) + abs(random() % 1000000) + case when finishing > 0 then min(1 << finishing % 100, 300) else 0 end * 1000000,
   failures = json_insert(
     case when json_array_length(failures) >= 10 then json_remove(failures, '$[0]') else coalesce(failures, '[]') end,
     '$[' || min(coalesce(json_array_length(failures), 0), 9) || ']',
