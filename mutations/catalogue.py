@@ -26,6 +26,7 @@ def rule(name: str, file: str, old: str, new: str, *tests: str, engine: str = ""
     return Breakage(f"rule: {name}", (Edit(f"src/dibs/{file}", old, new),), tuple(tests), engine)
 
 
+BEATS, WALL = "src/dibs/operations/workers.py", 'wall=__import__("time").time()'
 FENCE = f"{TESTS}fencing.py"
 CLAIMS = f"{TESTS}claims.py"
 RECOVERY = f"{TESTS}recovery.py"
@@ -846,6 +847,52 @@ RULES = [
         '        "run_at": job.run_at or __import__("datetime").datetime.fromtimestamp(\n'
         '            __import__("time").time() + job.delay, __import__("datetime").UTC\n        ),\n',
         "tests/conformance/test_clock.py",
+    ),
+    Breakage(
+        "postgres: a worker beats by its own clock",
+        (
+            Edit(BEATS, '        "beat",\n', f'        "beat",\n        {WALL},\n'),
+            Edit(
+                f"{PG}/workers.sql",
+                "    beat_at = clock_timestamp(), asking",
+                "    beat_at = to_timestamp(:wall), asking",
+            ),
+        ),
+        ("tests/conformance/test_clock.py",),
+        "postgres",
+    ),
+    Breakage(
+        "sqlite: a worker beats by its own clock",
+        (
+            Edit(BEATS, '        "beat",\n', f'        "beat",\n        {WALL},\n'),
+            Edit(
+                f"{LITE}/workers.sql",
+                "  beat_at = (select now from dibs.clock), asking = id in",
+                "  beat_at = cast(:wall * 1000000 as integer), asking = id in",
+            ),
+        ),
+        ("tests/conformance/test_clock.py",),
+        "sqlite",
+    ),
+    rule(
+        "a beat waits behind what its process adds",
+        "engines/sqlite/engine.py",
+        'self.carry(role if within is None else "beats", operation, within)',
+        "self.carry(role, operation, within)",
+        "tests/engines/test_sqlite.py",
+    ),
+    sqlite(
+        "a job that is to be cancelled is counted as if it were",
+        "where j.part is not null and j.row_key is null and j.finishing between 0 and 99 group by j.part;",
+        "where j.part is not null and j.row_key is null and j.finishing >= 0 group by j.part;",
+        f"{TESTS}batches.py",
+        file=f"{LITE}/jobs.sql",
+    ),
+    postgres(
+        "who dies while it tells of a cancel makes the next one wait for long",
+        "least(2 ^ (j.finishing % 100), 300)",
+        "least(2 ^ j.finishing, 300)",
+        RECOVERY,
     ),
     rule(
         "a claim whose answer was lost is not in doubt",

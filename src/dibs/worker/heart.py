@@ -95,8 +95,8 @@ class Heart:
                 thread.join()
 
     def doubt(self, worker: WorkerId, number: int) -> None:
-        """The answer of this claim never came: what it took is handed back by the next beat, and once more a lease
-        later, in case the server only then got to it."""
+        """The answer of this claim never came: what it took is handed back by the next beat, and by those of one lease,
+        in case the server only then got to it."""
         with self._lock:
             self._doubts[worker, number] = self.clock() + self.lease
             self.in_doubt = True

@@ -55,8 +55,8 @@ class SqliteEngine(Engine):
         mind_forks(self)
 
     def run_once(self, operation: Operation[T], *, within: float | None = None) -> T:
-        """On the connection for reading or the one for work. Beats have one of their own: whoever has only so much time does
-        not wait behind what this process adds, which may itself wait for another."""
+        """On the connection for reading or the one for work. Beats have one of their own: whoever has only so much time
+        does not wait behind what this process adds, which may itself wait for another."""
         role = "read" if operation.reads else "work"
         return self.carry(role if within is None else "beats", operation, within)
 
