@@ -158,6 +158,21 @@ def test_no_document_is_none() -> None:
     assert decode('{"a":1}') == {"a": 1}
 
 
+@pytest.mark.parametrize(
+    "document, said",
+    [
+        ("not json", "(it is not JSON)"),
+        (b"\xff", "(it is not JSON)"),
+        ('{"a":"\\ud800"}', "(it is not JSON)"),
+        ('{"a":%s}' % ("9" * 5_000), "(it has a number that is too long to be read)"),
+        ("[" * 5_000 + "]" * 5_000, "(it is nested deeper than can be read)"),
+    ],
+    ids=["no json", "no text", "half a pair", "a long number", "a depth bomb"],
+)
+def test_what_others_have_stored_keeps_nobody_from_looking(document: bytes | str, said: str) -> None:
+    assert decode(document) == said
+
+
 # Signatures
 
 

@@ -19,8 +19,6 @@ MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 100
 TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels. Flatten it or store it elsewhere."
 
-UNREADABLE = "(it is nested deeper than can be read)"
-
 _encode = msgspec.json.Encoder(order=None).encode
 _decode = msgspec.json.Decoder().decode
 
@@ -61,11 +59,15 @@ def _to_model(kind: type, data: Any) -> Any:
 
 
 def decode(document: bytes | str | None) -> Any:
-    """The stored JSON as plain data; absent is None. What others have nested without end keeps nobody from looking."""
+    """The stored JSON as plain data; absent is None. Of what others have stored and nobody can read, why."""
     try:
         return None if document is None else _decode(document)
     except RecursionError:
-        return UNREADABLE
+        return "(it is nested deeper than can be read)"
+    except msgspec.ValidationError:
+        return "(it has a number that is too long to be read)"
+    except ValueError:
+        return "(it is not JSON)"
 
 
 def _is_plain(value: Any, depth: int) -> bool:

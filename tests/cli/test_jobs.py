@@ -10,6 +10,7 @@ import pytest
 from dibs import Dibs, JobState, Task
 from dibs.cli.render import confirmed
 from tests.actors import Actors
+from tests.apps import on_sqlite
 from tests.cli.commands import Shell
 
 APP = """
@@ -51,6 +52,15 @@ def test_without_an_app_it_is_taken_as_it_is(shell: Shell, url: str, app: Dibs) 
     result = shell.dibs("enqueue", url, "anything", "--payload", "-", "--json", input='{"n": 1}')
     assert json.loads(result.output)["id"] == 1
     assert (app.get(1).type, app.get(1).payload) == ("anything", {"n": 1})
+
+
+@on_sqlite
+def test_a_payload_that_is_no_json_hides_no_job(shell: Shell, url: str, actors: Actors) -> None:
+    actors.add(payload={})
+    actors.sql("update dibs.jobs set payload = 'not json'")
+    listed = json.loads(shell.dibs("jobs", "list", url, "--json").output)
+    assert listed["jobs"][0]["payload"] == "(it is not JSON)"
+    assert "payload       (it is not JSON)" in shell.dibs("jobs", "show", url, "1").output
 
 
 def test_a_key_that_is_held_adds_nothing(shell: Shell, name: str) -> None:

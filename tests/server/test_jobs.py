@@ -4,7 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dibs import Dibs
-from tests.apps import on_one
+from tests.actors import Actors
+from tests.apps import on_one, on_sqlite
 from tests.server.serving import Serving, serving
 
 DOUBLE = {"type": "double", "payload": {"n": 21}}
@@ -41,6 +42,17 @@ def test_a_secret_is_not_shown(server: Serving) -> None:
         created = client.post("/api/jobs", json={"type": "double", "payload": {"n": 1, "password": "x"}}).json()
         assert created["payload"] == {"n": 1, "password": "***"}
         assert client.get("/api/jobs").json()["jobs"][0]["payload"] == {"n": 1, "password": "***"}
+
+
+@on_sqlite
+def test_a_payload_that_is_no_json_hides_no_job(app: Dibs, server: Serving) -> None:
+    with server.client() as client, server.socket() as ear:
+        job_id = client.post("/api/jobs", json=DOUBLE).json()["jobId"]
+        Actors(app.engine).sql("update dibs.jobs set payload = 'not json', progress = '{'")
+        assert client.get(f"/api/jobs/{job_id}").json()["payload"] == "(it is not JSON)"
+        assert client.get("/api/jobs").json()["jobs"][0]["payload"] == "(it is not JSON)"
+        ear.say(action="subscribe", jobId=job_id)
+        assert ear.hear()["progress"] == "(it is not JSON)"
 
 
 def test_a_unique_key_that_is_held_gives_the_holder(server: Serving) -> None:
