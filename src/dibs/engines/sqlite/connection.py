@@ -32,21 +32,15 @@ CHECKPOINT_AGAIN = 1_000  # pages after one that could not be made
 FIRST_PAUSE, FACTOR, LONGEST_PAUSE = 0.0005, 1.5, 0.01
 FIXED_WAL_RESET = (3, 51, 3)  # before it, a checkpoint beside a writer can corrupt the file
 RETURNING = (3, 35)
+# As /proc/self/mounts calls them: network file systems, and folders that a virtual machine has from its host.
 NETWORK = {
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "smbfs",
-    "fuse.sshfs",
-    "afs",
-    "ceph",
-    "fuse.ceph",
-    "fuse.glusterfs",
-    "lustre",
-    "beegfs",
-    "fuse.s3fs",
-}
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "coda", "ceph", "lustre", "beegfs", "gpfs", "orangefs",
+    "davfs", "9p", "virtiofs", "vboxsf", "vmhgfs", "prl_fs",
+    *(f"fuse.{name}" for name in (
+        "sshfs", "ceph", "ceph-fuse", "glusterfs", "mfs", "juicefs", "s3fs", "goofys", "gcsfuse", "blobfuse",
+        "blobfuse2", "rclone", "davfs", "gvfsd-fuse", "vmhgfs-fuse", "grpcfuse",
+    )),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
