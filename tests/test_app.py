@@ -519,8 +519,13 @@ def test_what_others_put_there_that_is_no_json_fails_and_is_shown(app: Dibs) -> 
     assert (job.payload, job.progress, job.tags, job.error) == (
         "(it is not JSON)", "(it is not JSON)", ("(it is not JSON)",), "(it is not JSON)",
     )  # fmt: skip
+    assert app.engine.run(jobs.page(Filter(tag="urgent"), limit=1)).jobs == []
+    assert app.engine.run(jobs.count(Filter(tag="urgent"), 1)) == 0
+    assert app.engine.run(jobs.cancel_matching(Filter(tag="urgent"))).done == 0
+    assert app.engine.run(jobs.retry_matching(Filter(tag="urgent"))).done == 0
     actors.sql("update dibs.jobs set failures = null")
     assert app.drain().failed == 1
+    assert app.engine.run(jobs.retry_matching(Filter(tag="urgent"))).done == 0
     (job,) = app.engine.run(jobs.page(Filter(), limit=1)).jobs
     assert job.payload == "(it is not JSON)"
     assert (job.error or "").startswith("InvalidPayload: keep_nothing: JSON is malformed")
