@@ -531,6 +531,20 @@ def test_what_others_put_there_that_is_no_json_fails_and_is_shown(app: Dibs) -> 
     assert (job.error or "").startswith("InvalidPayload: keep_nothing: JSON is malformed")
 
 
+@on_sqlite
+def test_what_others_put_there_in_another_encoding_fails_and_keeps_no_other(app: Dibs) -> None:
+    """SQLite takes any bytes for a text."""
+    task = app.task(keep_nothing)
+    job, other = task.enqueue(data="é"), task.enqueue()
+    latin = '{"data": "é"}'.encode("latin-1").hex()
+    Actors(app.engine).sql(f"update dibs.jobs set payload = cast(x'{latin}' as text) where id = {job.id}")
+    assert app.get(job.id).payload == "(it is not JSON)"
+    report = app.drain()
+    assert (report.failed, report.successful, app.get(other.id).state) == (1, 1, JobState.SUCCESSFUL)
+    failed, _ = sorted(app.engine.run(jobs.page(Filter(), limit=2)).jobs, key=lambda each: each.id)
+    assert (failed.payload, (failed.error or "")[:28]) == ("(it is not JSON)", "InvalidPayload: keep_nothing")
+
+
 def test_a_number_longer_than_python_reads_fails_and_is_shown(app: Dibs) -> None:
     added = app.task(keep_nothing).enqueue()
     Actors(app.engine).sql(f"""update dibs.jobs set payload = '{{"data": {"9" * 5_000}}}'""")

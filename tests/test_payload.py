@@ -336,7 +336,9 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], problem: str) -> N
         Signature(send).dump(arguments)
 
 
-@pytest.mark.parametrize("document", [b"", b"[]", b"7", b"{", b'{"to":"ann","extra":1}', b"\xff", b"[" * 100, None])
+@pytest.mark.parametrize(
+    "document", [b"", b"[]", b"7", b"{", b'{"to":"ann","extra":1}', b"\xff", b'{"to":"\xff"}', b"[" * 100, None]
+)
 def test_a_stored_payload_that_does_not_fit_is_refused(document: bytes | None) -> None:
     with pytest.raises(InvalidPayload, match="send"):
         Signature(send).load(document)

@@ -190,7 +190,7 @@ class Signature:
         """The arguments of a stored payload, in the types of the signature."""
         try:
             arguments = self._load(document if document is not None else b"{}")
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidPayload(f"{self.function.__qualname__}: {error}") from error
         except RecursionError as error:
             raise InvalidPayload(f"payload {TOO_DEEP}") from error

@@ -243,7 +243,7 @@ def test_mistakes_are_named(server: Serving) -> None:
 @on_one
 def test_bodies_that_are_none(server: Serving) -> None:
     with server.client() as client:
-        for body in (b"", b"{", b"\xff\xfe", b"[" * 100_000, b"nul", b'{"type":"\\ud800"}'):
+        for body in (b"", b"{", b"\xff\xfe", b"[" * 100_000, b"nul", b'{"type":"\\ud800"}', b'{"type":"\xe9"}'):
             answer = client.post("/api/jobs", content=body, headers={"content-type": "application/json"})
             assert answer.status_code in (400, 422), body[:20]
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):

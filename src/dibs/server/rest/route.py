@@ -129,6 +129,8 @@ def parsed(text: bytes, shape: Any) -> Any:
         return msgspec.json.decode(text, type=shape)
     except msgspec.MsgspecError as error:
         raise invalid(error) from None
+    except UnicodeDecodeError:
+        raise Refusal(400, "malformed_json", "The body is not JSON: it is not UTF-8.") from None
     except RecursionError:
         raise Refusal(400, "malformed_json", "The body is nested too deeply.") from None
 
