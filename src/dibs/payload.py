@@ -56,7 +56,7 @@ def encode(
 
 def _from_argument(value: Any) -> Any:
     """Likewise; refused where another model would be made of it than was given."""
-    if not hasattr(type(value), "model_dump"):
+    if not hasattr(type(value), "model_validate"):
         return _from_model(value)
     data = value.model_dump(mode="json", by_alias=True, round_trip=True)
     try:
