@@ -121,7 +121,7 @@ select null, null, (select case when count(*) > 0 then json_group_array(name) en
   null, null, null, null, c.now, null, null
 from dibs.clock c
 union all select * from (
-  select j.id, ((coalesce(j.token, 0) >> 20) + 1) << 20 | ((:bits + j.id) & 1048575), j.type, j.queue, cast(j.payload as blob), j.attempts + (j.finishing = 0),
+  select j.id, ((coalesce(j.token, 0) >> 20) + 1) << 20 | ((:bits + j.id) & 1048575), j.type, j.queue, j.payload, j.attempts + (j.finishing = 0),
     j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing + (j.finishing > 0)
   from json_each(:ranks) w cross join json_each(w.value) r cross join dibs.jobs j indexed by dibs.claim_order
     on j.queue = w.key and j.rank = r.value + 20 and j.held = 0
@@ -132,7 +132,7 @@ union all select * from (
     and not exists (select 1 from dibs.queues q where q.name = w.key and q.paused)
   limit :suspects)
 union all
-select j.id, ((coalesce(j.token, 0) >> 20) + 1) << 20 | ((:bits + j.id) & 1048575), j.type, j.queue, cast(j.payload as blob), j.attempts + (j.finishing = 0),
+select j.id, ((coalesce(j.token, 0) >> 20) + 1) << 20 | ((:bits + j.id) & 1048575), j.type, j.queue, j.payload, j.attempts + (j.finishing = 0),
   j.max_attempts, j.rank, j.run_at, j.crashes, j.finishing + (j.finishing > 0)
 from json_each(:ranks) w cross join json_each(w.value) r cross join dibs.jobs j indexed by dibs.claim_order
   on j.queue = w.key and j.rank = r.value and j.held = 0

@@ -72,15 +72,15 @@ select fingerprint, job from dibs.requests where key = :key;
 update dibs.requests set job = :id where key = :key;
 
 -- name: get
-select j.id, j.type, j.queue, cast(j.payload as blob), case when not j.held or j.state = 2 then j.state when j.submits then 7 else 6 end, j.rank, j.attempts, j.max_attempts, null, j.failures,
+select j.id, j.type, j.queue, j.payload, case when not j.held or j.state = 2 then j.state when j.submits then 7 else 6 end, j.rank, j.attempts, j.max_attempts, null, j.failures,
   j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, null, j.version, j.submits
 from json_each(:ids) i cross join dibs.jobs j on j.id = i.value left join dibs.worker_names n on n.id = j.worker >> 20
 union all
-select j.id, j.type, j.queue, cast(j.payload as blob), j.state, j.rank, j.attempts, j.max_attempts, null, j.failures,
+select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, null, j.failures,
   j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at, j.version, j.submits
 from json_each(:ids) i cross join dibs.dead j on j.id = i.value left join dibs.worker_names n on n.id = j.worker >> 20
 union all
-select j.id, j.type, j.queue, cast(j.payload as blob), j.state, j.rank, j.attempts, j.max_attempts, j.result, j.failures,
+select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, j.result, j.failures,
   j.progress, j.tags, j.unique_key, n.name, j.created_at, j.run_at, j.claimed_at, j.finished_at, j.version, j.submits
 from json_each(:ids) i cross join dibs.history j on j.id = i.value left join dibs.worker_names n on n.id = j.worker >> 20;
 
@@ -92,7 +92,7 @@ select max(
   coalesce((select id from dibs.history where :history and id < :before order by id desc limit 1 offset :reach - 1), 0));
 
 -- name: page
-select * from (select j.id, j.type, j.queue, cast(j.payload as blob), case when not j.held or j.state = 2 then j.state when j.submits then 7 else 6 end, j.rank, j.attempts, j.max_attempts, null,
+select * from (select j.id, j.type, j.queue, j.payload, case when not j.held or j.state = 2 then j.state when j.submits then 7 else 6 end, j.rank, j.attempts, j.max_attempts, null,
     j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
     j.claimed_at, null, j.version, j.submits
   from dibs.jobs j
@@ -102,7 +102,7 @@ select * from (select j.id, j.type, j.queue, cast(j.payload as blob), case when 
     and (:tag is null or exists (select 1 from json_each(case when json_valid(j.tags) then j.tags end) t where t.value = :tag))
   order by j.id desc limit :limit)
 union all
-select * from (select j.id, j.type, j.queue, cast(j.payload as blob), j.state, j.rank, j.attempts, j.max_attempts, null,
+select * from (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, null,
     j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
     j.claimed_at, j.finished_at, j.version, j.submits
   from dibs.dead j
@@ -111,7 +111,7 @@ select * from (select j.id, j.type, j.queue, cast(j.payload as blob), j.state, j
     and (:tag is null or exists (select 1 from json_each(case when json_valid(j.tags) then j.tags end) t where t.value = :tag))
   order by j.id desc limit :limit)
 union all
-select * from (select j.id, j.type, j.queue, cast(j.payload as blob), j.state, j.rank, j.attempts, j.max_attempts, j.result,
+select * from (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, j.result,
     j.failures, j.progress, j.tags, j.unique_key, (select n.name from dibs.worker_names n where n.id = j.worker >> 20), j.created_at, j.run_at,
     j.claimed_at, j.finished_at, j.version, j.submits
   from dibs.history j
