@@ -32,8 +32,10 @@ from dibs.errors import (
 )
 from dibs.job import NewJob
 from dibs.operations import jobs
+from dibs.operations.jobs import Filter
 from dibs.payload import encode
-from tests.apps import SQLITE, count_jobs
+from tests.actors import Actors
+from tests.apps import SQLITE, count_jobs, on_sqlite
 
 ANN = UUID("b0d6a5a1-5b1e-4f0a-9a39-0e3d2a3c8f11")
 
@@ -487,6 +489,9 @@ def test_what_others_put_there_fails_at_once_with_the_same_sentence(app: Dibs, g
         assert (failed.state, failed.attempts, failed.error) == ("FAILED", 1, f"InvalidPayload: {caught.value}")
 
 
+def keep_nothing(data: Any = None) -> None: ...
+
+
 def test_what_others_nested_too_deep_fails_with_the_same_sentence(app: Dibs) -> None:
     @app.task(name="keep", max_attempts=5)
     def keep(data: Any) -> None: ...
@@ -503,6 +508,50 @@ def test_what_others_nested_too_deep_fails_with_the_same_sentence(app: Dibs) -> 
     job = app.get(added.id)
     assert (report.failed, job.error, job.attempts) == (1, f"InvalidPayload: {caught.value}", 1)
     assert job.payload == "(it is nested deeper than can be read)"
+
+
+@on_sqlite
+def test_what_others_put_there_that_is_no_json_fails_and_is_shown(app: Dibs) -> None:
+    job = app.task(keep_nothing).enqueue()
+    actors = Actors(app.engine)
+    actors.sql("update dibs.jobs set payload = 'not json', progress = '{', tags = '[', failures = 'oops'")
+    job = app.get(job.id)
+    assert (job.payload, job.progress, job.tags, job.error) == (
+        "(it is not JSON)", "(it is not JSON)", ("(it is not JSON)",), "(it is not JSON)",
+    )  # fmt: skip
+    assert app.engine.run(jobs.page(Filter(tag="urgent"), limit=1)).jobs == []
+    assert app.engine.run(jobs.count(Filter(tag="urgent"), 1)) == 0
+    assert app.engine.run(jobs.cancel_matching(Filter(tag="urgent"))).done == 0
+    assert app.engine.run(jobs.retry_matching(Filter(tag="urgent"))).done == 0
+    actors.sql("update dibs.jobs set failures = null")
+    assert app.drain().failed == 1
+    assert app.engine.run(jobs.retry_matching(Filter(tag="urgent"))).done == 0
+    (job,) = app.engine.run(jobs.page(Filter(), limit=1)).jobs
+    assert job.payload == "(it is not JSON)"
+    assert (job.error or "").startswith("InvalidPayload: keep_nothing: JSON is malformed")
+
+
+@on_sqlite
+def test_what_others_put_there_in_another_encoding_fails_and_keeps_no_other(app: Dibs) -> None:
+    """SQLite takes any bytes for a text."""
+    task = app.task(keep_nothing)
+    job, other = task.enqueue(data="é"), task.enqueue()
+    latin = '{"data": "é"}'.encode("latin-1").hex()
+    Actors(app.engine).sql(f"update dibs.jobs set payload = cast(x'{latin}' as text) where id = {job.id}")
+    assert app.get(job.id).payload == "(it is not JSON)"
+    report = app.drain()
+    assert (report.failed, report.successful, app.get(other.id).state) == (1, 1, JobState.SUCCESSFUL)
+    failed, _ = sorted(app.engine.run(jobs.page(Filter(), limit=2)).jobs, key=lambda each: each.id)
+    assert (failed.payload, (failed.error or "")[:28]) == ("(it is not JSON)", "InvalidPayload: keep_nothing")
+
+
+def test_a_number_longer_than_python_reads_fails_and_is_shown(app: Dibs) -> None:
+    added = app.task(keep_nothing).enqueue()
+    Actors(app.engine).sql(f"""update dibs.jobs set payload = '{{"data": {"9" * 5_000}}}'""")
+    assert app.drain().failed == 1
+    (job,) = app.engine.run(jobs.page(Filter(), limit=1)).jobs
+    assert (job.id, job.payload) == (added.id, "(it has a number that is too long to be read)")
+    assert job.error == "InvalidPayload: keep_nothing: Integer value out of range - at `$.data`"
 
 
 @pytest.mark.parametrize("args", [("a", 1, 2), ("a", "b", "c", "d")])

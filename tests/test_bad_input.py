@@ -231,6 +231,21 @@ def test_a_directory_that_cannot_be_written(open_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_link_in_a_directory_that_cannot_be_written(open_path: Path) -> None:
+    """SQLite follows it, and writes where it leads."""
+    for name in ("here", "there"):
+        (open_path / name).mkdir()
+        (open_path / name).chmod(0o777)
+    (open_path / "here/x.db").symlink_to(open_path / "there/x.db")
+    (open_path / "here").chmod(0o555)
+    assert as_nobody(f"sqlite:///{open_path}/here/x.db") == ""
+    assert (open_path / "there/x.db").exists()
+    (open_path / "there").chmod(0o555)
+    said = as_nobody(f"sqlite:///{open_path}/here/x.db")
+    assert said.startswith(f"ReadOnlyDatabase: The directory {open_path}/there cannot be written by this user")
+
+
+@pytest.mark.slow
 def test_a_file_that_cannot_be_written(open_path: Path) -> None:
     file = open_path / "x.db"
     app = Dibs(f"sqlite:///{file}")
@@ -305,6 +320,17 @@ def test_a_network_file_system(tmp_path: Path, mounts: Callable[[str], None], ki
     app = Dibs(f"sqlite:///{tmp_path}/x.db")
     fails(app, UnsafeFileSystem, f"network file system .{kind}.*Use a local disk, or PostgreSQL.*network=allow")
     assert not (tmp_path / "x.db").exists()
+
+
+@pytest.mark.parametrize("link", ["a file", "a directory"])
+def test_a_link_to_a_network_file_system(tmp_path: Path, mounts: Callable[[str], None], link: str) -> None:
+    (tmp_path / "far").mkdir()
+    mounts(f"/dev/sda1 / ext4 rw 0 0\nserver:/home {tmp_path}/far nfs rw 0 0\n")
+    near = tmp_path / ("x.db" if link == "a file" else "near")
+    near.symlink_to(tmp_path / "far" / ("x.db" if link == "a file" else ""))
+    app = Dibs(f"sqlite:///{near if link == 'a file' else near / 'x.db'}")
+    fails(app, UnsafeFileSystem, f"{tmp_path}/far/x.db lies on a network file system .nfs.")
+    assert list((tmp_path / "far").iterdir()) == []
 
 
 def test_a_network_file_system_that_is_allowed(tmp_path: Path, mounts: Callable[[str], None]) -> None:

@@ -3,6 +3,7 @@
 import re
 import secrets
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import psycopg
 import pytest
 
 from dibs import Dibs, Task
+from dibs.engines.postgres.dialect import COPY_FROM
 from dibs.engines.postgres.engine import PostgresEngine
 from dibs.errors import AccessDenied
 from dibs.job import JobId, Lease
@@ -89,6 +91,14 @@ def test_it_adds_many(owner: Actors, app: Dibs, render: Task[Any, Any]) -> None:
     keyed = [render.using(unique_key=f"s{n}").call(sticker=n) for n in range(3)]
     ids = app.enqueue_many([*[render.call(sticker=n) for n in range(3)], *keyed])
     assert [owner.get(job_id).payload["sticker"] for job_id in ids] == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("options", [{}, {"delay": 60}, {"run_at": datetime(2040, 1, 1, tzinfo=UTC)}], ids=str)
+def test_it_adds_so_many_that_they_are_copied(
+    owner: Actors, app: Dibs, render: Task[Any, Any], options: dict[str, Any]
+) -> None:
+    ids = app.enqueue_many(render.using(**options).call(sticker=n) for n in range(COPY_FROM))
+    assert owner.get(ids[-1]).payload == {"sticker": COPY_FROM - 1}
 
 
 def test_it_adds_a_job_in_its_own_transaction(owner: Actors, url: str, render: Task[Any, Any]) -> None:

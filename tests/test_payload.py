@@ -158,6 +158,21 @@ def test_no_document_is_none() -> None:
     assert decode('{"a":1}') == {"a": 1}
 
 
+@pytest.mark.parametrize(
+    "document, said",
+    [
+        ("not json", "(it is not JSON)"),
+        (b"\xff", "(it is not JSON)"),
+        ('{"a":"\\ud800"}', "(it is not JSON)"),
+        ('{"a":%s}' % ("9" * 5_000), "(it has a number that is too long to be read)"),
+        ("[" * 5_000 + "]" * 5_000, "(it is nested deeper than can be read)"),
+    ],
+    ids=["no json", "no text", "half a pair", "a long number", "a depth bomb"],
+)
+def test_what_others_have_stored_keeps_nobody_from_looking(document: bytes | str, said: str) -> None:
+    assert decode(document) == said
+
+
 # Signatures
 
 
@@ -224,6 +239,72 @@ def test_what_is_wrong_inside_them_is_named(wrong: dict[str, Any], place: str) -
 
 def test_a_result_may_be_a_model() -> None:
     assert encode(Order(item="tea")) == b'{"item":"tea","count":1}'
+    assert encode(Aliased(itemName="tea")) == b'{"itemName":"tea","labelSet":[],"raw":[],"inner":null,"shout":"TEA"}'
+
+
+class Aliased(pydantic.BaseModel):
+    """Its JSON has other names than it has, and it reads those alone."""
+
+    item: str = pydantic.Field(alias="itemName")
+    labels: set[str] = pydantic.Field(default=set(), validation_alias="labelSet", serialization_alias="labelSet")
+    raw: pydantic.Json[list[int]] = pydantic.Field(default=[], validate_default=False)
+    inner: "Aliased | None" = None
+
+    @pydantic.computed_field  # type: ignore[prop-decorator] # as its own documentation has it
+    @property
+    def shout(self) -> str:
+        return self.item.upper()
+
+
+class TwoNames(pydantic.BaseModel):
+    count: int = pydantic.Field(default=0, validation_alias="n", serialization_alias="m")
+
+
+class TwoNamesNeeded(pydantic.BaseModel):
+    count: int = pydantic.Field(validation_alias="n", serialization_alias="m")
+
+
+class Login(pydantic.BaseModel):
+    user: str
+    password: pydantic.SecretStr
+
+
+class Around(pydantic.BaseModel):
+    login: Login
+
+
+class Shown(Login):
+    @pydantic.field_serializer("password", when_used="json")
+    def reveal(self, password: pydantic.SecretStr) -> str:
+        return password.get_secret_value()
+
+
+def take_models(aliased: Aliased, shown: Shown, anything: Any) -> None: ...
+
+
+def test_a_model_comes_back_whatever_its_aliases() -> None:
+    one = Aliased(itemName="tea", labelSet={"b", "a", "c"}, raw="[1]", inner=Aliased(itemName="cup"))
+    arguments = {"aliased": one, "shown": Shown(user="ann", password=pydantic.SecretStr("x")), "anything": [one]}
+    loaded = Signature(take_models).load(Signature(take_models).dump(arguments))
+    assert (loaded["aliased"], loaded["shown"].password.get_secret_value()) == (one, "x")
+    assert loaded["anything"][0]["itemName"] == "tea"
+
+
+@pytest.mark.parametrize(
+    "kind, model, field",
+    [
+        (TwoNames, TwoNames(n=2), "TwoNames.m"),
+        (TwoNamesNeeded, TwoNamesNeeded(n=2), "n\n  Field required"),
+        (Login, Login(user="ann", password=pydantic.SecretStr("x")), "Login.password"),
+        (Around, Around(login=Login(user="ann", password=pydantic.SecretStr("x"))), "Around.login"),
+    ],
+)
+def test_a_model_that_would_not_come_back_is_refused(kind: Any, model: Any, field: str) -> None:
+    def task(it: Any) -> None: ...
+
+    task.__annotations__["it"] = kind
+    with pytest.raises(InvalidPayload, match=field):
+        Signature(task).dump({"it": model})
 
 
 def test_a_class_that_json_knows_nothing_of() -> None:
@@ -255,7 +336,9 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], problem: str) -> N
         Signature(send).dump(arguments)
 
 
-@pytest.mark.parametrize("document", [b"", b"[]", b"7", b"{", b'{"to":"ann","extra":1}', b"\xff", b"[" * 100, None])
+@pytest.mark.parametrize(
+    "document", [b"", b"[]", b"7", b"{", b'{"to":"ann","extra":1}', b"\xff", b'{"to":"\xff"}', b"[" * 100, None]
+)
 def test_a_stored_payload_that_does_not_fit_is_refused(document: bytes | None) -> None:
     with pytest.raises(InvalidPayload, match="send"):
         Signature(send).load(document)

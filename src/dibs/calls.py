@@ -46,7 +46,7 @@ class Task(Generic[P, R]):
         """The `type` of its jobs."""
         return self.declared.name
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Just call the function."""
         return self.declared.function(*args, **kwargs)  # type: ignore[no-any-return]  # it is the declared one
 
@@ -63,17 +63,17 @@ class Task(Generic[P, R]):
         """
         return Task(self.app, self.declared, self.options.but(**options), connection or self.connection)
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call:
         """A job to be, for `enqueue_many`."""
         if self.connection is not None:
             raise InvalidOption("connection", "say it once for all: app.enqueue_many(calls, connection=...)")
         return Call(self.declared.new_job(self.options, args, kwargs))
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Add a job; if its unique key is held, the holder with `created=False`."""
         return self.app.add(self.declared.new_job(self.options, args, kwargs), self.connection)
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
         """The same for async code."""
         return await self.app.aadd(self.declared.new_job(self.options, args, kwargs), self.connection)
 

@@ -32,7 +32,7 @@ class Settings:
     events: bool = True  # workers tell of every change at once; else watchers see it at their next look
     max_payload: int = MAX_BYTES  # bytes of JSON
     mask: Sequence[str] = ("password", "passwd", "secret", "authorization", "api_key")  # fields that nobody is shown
-    deadline: float = 30.0  # seconds that an operation may take, its repetitions included
+    deadline: float = 30.0  # seconds to wait for each answer; and until an operation that failed is begun no more
     public_url: str | None = None  # under which providers reach the server, for callbacks
     schema: str = "dibs"  # on PostgreSQL
     listen_url: str | None = None  # past the pooler, for LISTEN

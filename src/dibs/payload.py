@@ -19,21 +19,28 @@ MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 100
 TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels. Flatten it or store it elsewhere."
 
-UNREADABLE = "(it is nested deeper than can be read)"
-
 _encode = msgspec.json.Encoder(order=None).encode
 _decode = msgspec.json.Decoder().decode
 
 
-def encode(value: Any, limit: int = MAX_BYTES, *, what: str = "payload") -> bytes:
-    """Plain JSON data as bytes, or an InvalidPayload that names the place.
+def _from_model(value: Any) -> Any:
+    """A pydantic model as plain data; told by what it can do, so that pydantic is not imported."""
+    if hasattr(type(value), "model_dump"):
+        return value.model_dump(mode="json", by_alias=True)
+    raise TypeError(f"objects of the class {type(value).__name__} are not JSON")
+
+
+def encode(
+    value: Any, limit: int = MAX_BYTES, *, what: str = "payload", plainly: Callable[[Any], Any] = _from_model
+) -> bytes:
+    """Plain JSON data as bytes, or an InvalidPayload that names the place. `plainly` makes it of other objects.
 
     >>> encode({"size": 3})
     b'{"size":3}'
     """
     try:
         if not _is_plain(value, 0):
-            value = msgspec.to_builtins(value, str_keys=False, enc_hook=_from_model)
+            value = msgspec.to_builtins(value, str_keys=False, enc_hook=plainly)
             _check(value, what, 0)
         document = _encode(value)
     except RecursionError as error:
@@ -47,11 +54,35 @@ def encode(value: Any, limit: int = MAX_BYTES, *, what: str = "payload") -> byte
     return document
 
 
-def _from_model(value: Any) -> Any:
-    """A pydantic model as plain data; told by what it can do, so that pydantic is not imported."""
-    if hasattr(type(value), "model_dump"):
-        return value.model_dump(mode="json")
-    raise TypeError(f"objects of the class {type(value).__name__} are not JSON")
+def _from_argument(value: Any) -> Any:
+    """Likewise; refused where another model would be made of it than was given."""
+    if not hasattr(type(value), "model_validate"):
+        return _from_model(value)
+    data = value.model_dump(mode="json", by_alias=True, round_trip=True)
+    try:
+        again = type(value).model_validate(data)
+    except ValueError:
+        return data  # the signature says what is wrong with it, if it asks for such a model
+    before, after = _all_it_holds(value), _all_it_holds(again)
+    if before != after:
+        name = type(value).__name__
+        if isinstance(before, dict):
+            name += "." + next(key for key in before if before[key] != after.get(key))
+        raise InvalidPayload(
+            f"{name} does not come back from JSON as it was. An alias has to be the same both ways. Of a secret only "
+            "asterisks come back: pass where it is kept, or give it a serializer that shows it."
+        )
+    return data
+
+
+def _all_it_holds(model: Any) -> Any:
+    """What can be compared of a model, secrets too."""
+    fields = model.model_dump(by_alias=True, round_trip=True)
+    return msgspec.to_builtins(fields, str_keys=False, order="deterministic", enc_hook=_revealed)
+
+
+def _revealed(value: Any) -> Any:
+    return value.get_secret_value() if hasattr(value, "get_secret_value") else None
 
 
 def _to_model(kind: type, data: Any) -> Any:
@@ -61,11 +92,15 @@ def _to_model(kind: type, data: Any) -> Any:
 
 
 def decode(document: bytes | str | None) -> Any:
-    """The stored JSON as plain data; absent is None. What others have nested without end keeps nobody from looking."""
+    """The stored JSON as plain data; absent is None. Of what others have stored and nobody can read, why."""
     try:
         return None if document is None else _decode(document)
     except RecursionError:
-        return UNREADABLE
+        return "(it is nested deeper than can be read)"
+    except msgspec.ValidationError:
+        return "(it has a number that is too long to be read)"
+    except ValueError:
+        return "(it is not JSON)"
 
 
 def _is_plain(value: Any, depth: int) -> bool:
@@ -144,7 +179,7 @@ class Signature:
 
     def dump(self, arguments: dict[str, Any], limit: int = MAX_BYTES) -> bytes:
         """The payload of a call, checked: wrong, missing or extra arguments are named."""
-        document = encode(arguments, limit)
+        document = encode(arguments, limit, plainly=_from_argument)
         try:
             self._load(document)
         except msgspec.ValidationError as error:
@@ -155,7 +190,7 @@ class Signature:
         """The arguments of a stored payload, in the types of the signature."""
         try:
             arguments = self._load(document if document is not None else b"{}")
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidPayload(f"{self.function.__qualname__}: {error}") from error
         except RecursionError as error:
             raise InvalidPayload(f"payload {TOO_DEEP}") from error

@@ -43,7 +43,7 @@ def test_status_for_machines(shell: Shell, empty: str) -> None:
     assert (before.exit_code, json.loads(before.output)) == (1, [{"number": 1, "name": "initial", "applied": False}])
     for applied in (["0001 initial"], []):
         assert json.loads(shell.dibs("db", "migrate", empty, "--json").output) == {"applied": applied}
-    assert json.loads(shell.dibs("db", "prune", empty, "--json").output) == {"freed": 0}
+    assert json.loads(shell.dibs("db", "prune", empty, "--json").output) == {"freed": 0, "forgotten": 0}
     after = shell.dibs("db", "status", empty, "--json")
     assert (after.exit_code, json.loads(after.output)) == (0, [{"number": 1, "name": "initial", "applied": True}])
 

@@ -10,6 +10,7 @@ import pytest
 from dibs import Dibs, JobState, Task
 from dibs.cli.render import confirmed
 from tests.actors import Actors
+from tests.apps import on_sqlite
 from tests.cli.commands import Shell
 
 APP = """
@@ -53,6 +54,15 @@ def test_without_an_app_it_is_taken_as_it_is(shell: Shell, url: str, app: Dibs) 
     assert (app.get(1).type, app.get(1).payload) == ("anything", {"n": 1})
 
 
+@on_sqlite
+def test_a_payload_that_is_no_json_hides_no_job(shell: Shell, url: str, actors: Actors) -> None:
+    actors.add(payload={})
+    actors.sql("update dibs.jobs set payload = 'not json'")
+    listed = json.loads(shell.dibs("jobs", "list", url, "--json").output)
+    assert listed["jobs"][0]["payload"] == "(it is not JSON)"
+    assert "payload       (it is not JSON)" in shell.dibs("jobs", "show", url, "1").output
+
+
 def test_a_key_that_is_held_adds_nothing(shell: Shell, name: str) -> None:
     options = ("enqueue", name, "greet", "--payload", '{"name": "Ada"}', "--unique-key", "ada")
     assert shell.dibs(*options).output == "added job 1\n"
@@ -66,6 +76,8 @@ def test_a_key_that_is_held_adds_nothing(shell: Shell, name: str) -> None:
         (["gret"], 1, "No task is named 'gret' in this app. Did you mean 'greet'?"),
         (["greet", "--payload", "{"], 2, "it is no JSON"),
         (["greet", "--payload", "[1]"], 2, "it has to be an object"),
+        (["greet", "--payload", '{"self": 1}'], 1, "unknown field `self`"),
+        (["greet", "--payload", "-"], 2, "it is no JSON: it is nested too deeply"),
         (["greet", "broken"], 2, "Which task? Name one"),
         (["greet", "--priority", "10"], 2, "10 is not in the range"),
     ],
@@ -73,7 +85,7 @@ def test_a_key_that_is_held_adds_nothing(shell: Shell, name: str) -> None:
 def test_mistakes_are_answered_with_a_sentence(
     shell: Shell, name: str, arguments: list[str], code: int, said: str
 ) -> None:
-    result = shell.dibs("enqueue", name, *arguments)
+    result = shell.dibs("enqueue", name, *arguments, input='{"name":' + "[" * 200_000)
     assert result.exit_code == code
     assert said in result.output
     assert "Traceback" not in result.output
@@ -129,6 +141,35 @@ def test_jobs_are_cancelled_and_retried(shell: Shell, name: str, app: Dibs) -> N
     assert done.output.endswith("cancelled 3 jobs\n")
     again = shell.dibs("jobs", "retry", name, "--type", "broken", "--json", "--yes")
     assert json.loads(again.output) == {"retried": 4, "refused": 0}
+
+
+def test_a_job_that_cannot_be_retried_keeps_no_other(shell: Shell, name: str, app: Dibs) -> None:
+    task = app_task(app)
+    free, held = task.enqueue().id, task.using(unique_key="k").enqueue().id
+    shell.dibs("jobs", "cancel", name, str(free), str(held))
+    holder = task.using(unique_key="k").enqueue().id
+    result = shell.dibs("jobs", "retry", name, "99", str(holder), str(held), str(free))
+    assert result.exit_code == 1
+    for said in ("There is no job 99.", f"Job {holder} is PENDING.", f"job {holder} holds its unique key"):
+        assert said in result.stderr
+    assert result.stdout == "retried 1 job; 3 could not be\n"
+    assert app.get(free).state is JobState.PENDING
+    all_that_match = shell.dibs("jobs", "retry", name, "--type", "broken", "--yes")
+    assert all_that_match.output.endswith("retried 0 jobs; 1 could not be: another job holds the unique key\n")
+    again = shell.dibs("jobs", "retry", name, str(held), "--json")
+    assert (again.exit_code, json.loads(again.stdout)) == (1, {"retried": 0, "refused": 1})
+
+
+def test_what_is_asked_is_exact_up_to_a_bound(
+    shell: Shell, name: str, app: Dibs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = app_task(app)
+    app.enqueue_many(task.call() for _ in range(4))
+    shell.dibs("jobs", "cancel", name, "1", "2")
+    monkeypatch.setattr("dibs.cli.jobs.COUNTED", 2)
+    assert "cancel 2 jobs?" in shell.dibs("jobs", "cancel", name, "--type", "broken", input="n\n").output
+    monkeypatch.setattr("dibs.cli.jobs.COUNTED", 1)
+    assert "cancel over 1 job?" in shell.dibs("jobs", "cancel", name, "--type", "broken", input="n\n").output
 
 
 @pytest.mark.parametrize("verb", ["cancel", "retry"])
@@ -189,6 +230,15 @@ def test_queues_are_counted_paused_and_resumed(shell: Shell, name: str, app: Dib
     assert shell.dibs("queues", "pause", name, "a", "b").exit_code == 2
 
 
+def test_a_name_may_have_a_colon(shell: Shell, name: str, app: Dibs) -> None:
+    app.migrate()
+    for arguments in (["mail:high"], [name, "mail:high"], [app.url, "mail:high"]):
+        said = shell.dibs("queues", "pause", *arguments, DIBS_APP=name)
+        assert said.output.startswith("paused mail:high\n")
+    said = shell.dibs("queues", "pause", name)
+    assert (said.exit_code, "Which queue? Name one." in said.output) == (2, True)
+
+
 def test_a_queue_that_is_paused_before_it_has_jobs(shell: Shell, name: str, app: Dibs) -> None:
     shell.dibs("enqueue", name, "greet", "--payload", '{"name": "Ada"}')
     said = shell.dibs("queues", "pause", name, "mial").output
@@ -228,8 +278,9 @@ def test_what_is_past_its_time_is_forgotten(shell: Shell, name: str, app: Dibs, 
     shell.dibs("drain", name)
     old = "finished_at - 100 * 86400000000" if app.engine.name == "sqlite" else "finished_at - interval '100 days'"
     actors.sql(f"update dibs.dead set finished_at = {old}")
-    assert shell.dibs("db", "prune", name).output == "done\n"
+    assert json.loads(shell.dibs("db", "prune", name, "--json").output) == {"freed": 0, "forgotten": 1}
     assert actors.sql("select count(*) from dibs.dead") == [(0,)]
+    assert shell.dibs("db", "prune", name).output == "done\n"
 
 
 @pytest.mark.parametrize(

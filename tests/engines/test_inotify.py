@@ -89,6 +89,23 @@ async def test_who_listens_hears_of_a_commit_either_way(
 
 
 @on_linux
+async def test_who_listens_by_a_link_hears_of_a_commit_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wakeups, "IN_ANY_CASE", 3600.0)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "jobs.db").symlink_to(tmp_path / "there/jobs.db")
+    app, other = Dibs(f"sqlite:///{tmp_path}/jobs.db"), Dibs(f"sqlite:///{tmp_path}/there/jobs.db")
+    task = other.task(name="it")(lambda: None)
+    await task.aenqueue()
+    async with app.engine.listen() as hints, asyncio.timeout(30):
+        heard = asyncio.ensure_future(anext(hints))
+        await asyncio.sleep(0)  # now it watches
+        await task.aenqueue()
+        assert (await heard).channel == "dibs_wake"
+    await app.aclose()
+    await other.aclose()
+
+
+@on_linux
 async def test_a_second_commit_is_seen_although_both_writes_were_told_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

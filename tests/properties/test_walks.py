@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.engines import BOUNCED, Engines, params
+from tests.engines import BOUNCED, POSTGRES, Engines, params
 from tests.properties.lab import Lab
 from tests.properties.walk import Walk
 
@@ -22,7 +22,7 @@ SECONDS_A_WALK = 2.0  # generous; for the timeout
 SHRINKING = 330.0 if ASKED else 60.0  # seconds that a failure may take to become short
 # Two engines get most of the walks, in parts that can run side by side; the others see that they are no different.
 PARTS = [(name, part) for name in ("sqlite", "postgres18") for part in range(5)]
-OTHERS = ("sqlite-classic", "postgres16", "postgres-system", BOUNCED)
+OTHERS = ("sqlite-classic", *[name for name in POSTGRES if name != "postgres18"], BOUNCED)
 WALKS_A_PART = max(WALKS * 9 // 100, 1)
 WALKS_OF_OTHERS = max(WALKS // 40, 1)
 

@@ -7,6 +7,10 @@ import pytest
 from dibs import Dibs, JobState, Task, current_job
 from tests.server.serving import Serving
 
+LONG = b'{"result": %s}' % (b"9" * 5_000)
+HALF = b'{"result": "\\ud800"}'
+LATIN = '{"result": "é"}'.encode("latin-1")
+
 
 @pytest.fixture
 def addresses() -> list[str]:
@@ -72,7 +76,14 @@ def test_what_is_no_object_is_refused(
     app.drain()
     headers = {"content-type": "application/json"}
     with server.client() as client:
-        for body, code in ((b"{", 400), (b"[1]", 422), (b'{"result": "\\u0000"}', 422)):
+        for body, code in (
+            (b"{", 400),
+            (b"[1]", 422),
+            (b'{"result": "\\u0000"}', 422),
+            (LONG, 422),
+            (HALF, 400),
+            (LATIN, 400),
+        ):
             assert client.post(addresses[0], content=body, headers=headers).status_code == code
         assert client.post(addresses[0], content=b"a=b").status_code == 415
         assert client.post(addresses[0], json={"result": 1}).json() == {"accepted": True}  # none of those counted

@@ -4,7 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dibs import Dibs
-from tests.apps import on_one
+from tests.actors import Actors
+from tests.apps import on_one, on_sqlite
 from tests.server.serving import Serving, serving
 
 DOUBLE = {"type": "double", "payload": {"n": 21}}
@@ -41,6 +42,17 @@ def test_a_secret_is_not_shown(server: Serving) -> None:
         created = client.post("/api/jobs", json={"type": "double", "payload": {"n": 1, "password": "x"}}).json()
         assert created["payload"] == {"n": 1, "password": "***"}
         assert client.get("/api/jobs").json()["jobs"][0]["payload"] == {"n": 1, "password": "***"}
+
+
+@on_sqlite
+def test_a_payload_that_is_no_json_hides_no_job(app: Dibs, server: Serving) -> None:
+    with server.client() as client, server.socket() as ear:
+        job_id = client.post("/api/jobs", json=DOUBLE).json()["jobId"]
+        Actors(app.engine).sql("update dibs.jobs set payload = 'not json', progress = '{'")
+        assert client.get(f"/api/jobs/{job_id}").json()["payload"] == "(it is not JSON)"
+        assert client.get("/api/jobs").json()["jobs"][0]["payload"] == "(it is not JSON)"
+        ear.say(action="subscribe", jobId=job_id)
+        assert ear.hear()["progress"] == "(it is not JSON)"
 
 
 def test_a_unique_key_that_is_held_gives_the_holder(server: Serving) -> None:
@@ -231,7 +243,7 @@ def test_mistakes_are_named(server: Serving) -> None:
 @on_one
 def test_bodies_that_are_none(server: Serving) -> None:
     with server.client() as client:
-        for body in (b"", b"{", b"\xff\xfe", b"[" * 100_000, b"nul", b'{"type":"\\ud800"}'):
+        for body in (b"", b"{", b"\xff\xfe", b"[" * 100_000, b"nul", b'{"type":"\\ud800"}', b'{"type":"\xe9"}'):
             answer = client.post("/api/jobs", content=body, headers={"content-type": "application/json"})
             assert answer.status_code in (400, 422), body[:20]
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):

@@ -39,9 +39,9 @@ def vanish(actors: Actors, worker: Worker) -> None:
 
 async def test_jobs_whose_worker_has_no_row_are_freed(app: Dibs) -> None:
     job_id = await asyncio.to_thread(claimed_by_nobody, app)
-    assert await Housekeeping(app.engine).run_once() == 1
+    assert await Housekeeping(app.engine).run_once() == (1, 0)
     assert (await app.aget(job_id)).state is JobState.RETRY
-    assert await Housekeeping(app.engine).run_once() == 0
+    assert await Housekeeping(app.engine).run_once() == (0, 0)
 
 
 async def test_a_worker_keeps_house(app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:

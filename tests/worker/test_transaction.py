@@ -17,6 +17,7 @@ from dibs import Dibs, Job, JobState, Task, current_job
 from dibs.engines.sqlite import transaction as sqlite_transaction
 from dibs.engines.sqlite.connection import SqliteConnection
 from dibs.errors import ConnectionLost, InvalidPayload, LeaseLost, NoCurrentJob
+from dibs.payload import decode
 from dibs.worker.run import Runner
 from dibs.worker.transaction import JobTransaction
 from tests.actors import Actors
@@ -95,6 +96,33 @@ def test_effects_and_success_commit_together(app: Dibs, actors: Actors, kind: st
     assert (report.successful, effects(actors)) == (1, [1])
     done = job.refresh()
     assert (done.state, done.result) == (JobState.SUCCESSFUL, {"wrote": 1})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("error", ["", "no"])
+def test_jobs_that_are_added_in_it_commit_with_it(app: Dibs, actors: Actors, kind: str, error: str) -> None:
+    @app.task(name="next", queue="later")
+    def following(n: int) -> None: ...
+
+    def first() -> None:
+        with current_job().transaction() as connection:
+            following.using(connection=connection).enqueue(1)
+            app.enqueue_many([following.call(2), following.call(3)], connection=connection)
+            if error:
+                raise ValueError(error)
+
+    async def first_too() -> None:
+        async with current_job().transaction() as connection:
+            await following.using(connection=connection).aenqueue(1)
+            await app.aenqueue_many([following.call(2), following.call(3)], connection=connection)
+            if error:
+                raise ValueError(error)
+
+    job = app.task(name="first", max_attempts=1)(first if kind == "sync" else first_too).enqueue()
+    app.drain(queues=["default"])
+    assert job.refresh().error == (f"ValueError: {error}" if error else None)
+    added = actors.sql("select payload from dibs.jobs where type = 'next'")
+    assert sorted(decode(row[0])["n"] for row in added) == ([] if error else [1, 2, 3])
 
 
 @pytest.mark.parametrize("kind", KINDS)

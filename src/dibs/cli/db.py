@@ -11,7 +11,7 @@ from dibs.cli.render import json_option, print_json
 from dibs.cli.target import load, target_argument
 from dibs.engines import migrate as migrations
 from dibs.errors import NewerDatabase
-from dibs.worker.housekeeping import Housekeeping
+from dibs.worker.housekeeping import Housekeeping, Kept
 
 
 @click.group()
@@ -82,15 +82,15 @@ def prune(target: str | None, as_json: bool) -> None:
     """
     app = load(target)
 
-    async def clean() -> int:
+    async def clean() -> Kept:
         try:
             return await Housekeeping(app.engine).run_once()
         finally:
             await app.aclose()
 
-    freed = asyncio.run(clean())
+    kept = asyncio.run(clean())
     if as_json:
-        print_json({"freed": freed})
+        print_json(kept._asdict())
     else:
         click.echo("done")
 

@@ -35,7 +35,7 @@ def enqueue(args: Sequence[str], payload: str, as_json: bool, **options: Any) ->
     \b
     Example: dibs enqueue shop.jobs:app shop.jobs.mail --payload '{"to": "ada@example.org"}'
     """
-    app, rest = load_and_rest(args)
+    app, rest = load_and_rest(args, names=1)
     if len(rest) != 1:
         raise click.UsageError("Which task? Name one, like shop.jobs.mail.")
     said = {name: value for name, value in options.items() if value is not None}
@@ -62,6 +62,8 @@ def _arguments(text: str) -> dict[str, Any]:
         arguments = json.loads(text)
     except ValueError as error:
         raise click.BadParameter(f"it is no JSON: {error}", param_hint="--payload") from None
+    except RecursionError:
+        raise click.BadParameter("it is no JSON: it is nested too deeply", param_hint="--payload") from None
     if not isinstance(arguments, dict):
         raise click.BadParameter('it has to be an object, as in \'{"to": "ada@example.org"}\'.', param_hint="--payload")
     return arguments

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ import click
 from dibs.app import Dibs
 from dibs.cli.render import ago, as_text, confirmed, counted, job_as_dict, json_option, print_json, table
 from dibs.cli.target import load, load_and_rest, target_argument
+from dibs.errors import JobNotFound, NotRetryable, UniqueKeyHeld
 from dibs.job import JobState
 from dibs.operations import jobs as operations
 from dibs.operations.jobs import MAX_PAGE, Bulk, Filter
@@ -18,7 +20,9 @@ from dibs.operations.operation import Operation
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-COUNTED = 10_000
+COUNTED = 1_000_000  # of a state: more are "over" that
+FINAL_ALREADY = ": no such job, or it is final already"
+KEY_HELD = ": another job holds the unique key"
 LONGEST = 60
 
 
@@ -132,13 +136,13 @@ def cancel(args: Sequence[str], yes: bool, as_json: bool, **wanted: str | None) 
     if rest:
         ids = _ids(rest)
         done = app.engine.run(operations.cancel(ids))
-        _told("cancelled", done, len(ids) - done, as_json)
+        _told("cancelled", done, len(ids) - done, FINAL_ALREADY, as_json)
         for job_id in ids if done < len(ids) else []:
             app.get(job_id)  # says so where there is none
         return
     wish = _some(wanted)
     found = [state for state in JobState if not state.final and wish.state in (None, state)]
-    _in_bulk(app, wish, "cancel", "cancelled", found, operations.cancel_matching, yes, as_json)
+    _in_bulk(app, wish, "cancel", "cancelled", found, operations.cancel_matching, FINAL_ALREADY, yes, as_json)
 
 
 @jobs.command()
@@ -155,13 +159,22 @@ def retry(args: Sequence[str], yes: bool, as_json: bool, **wanted: str | None) -
     """
     app, rest = load_and_rest(args)
     if rest:
-        for job_id in _ids(rest):
-            app.retry(job_id)
-        _told("retried", len(rest), 0, as_json)
-        return
+        refused = [job_id for job_id in _ids(rest) if not _retried(app, job_id)]
+        _told("retried", len(rest) - len(refused), len(refused), "", as_json)
+        click.get_current_context().exit(1 if refused else 0)
     wish = _some(wanted)
     found = [state for state in (JobState.FAILED, JobState.CANCELLED) if wish.state in (None, state)]
-    _in_bulk(app, wish, "retry", "retried", found, operations.retry_matching, yes, as_json)
+    _in_bulk(app, wish, "retry", "retried", found, operations.retry_matching, KEY_HELD, yes, as_json)
+
+
+def _retried(app: Dibs, job_id: int) -> bool:
+    """Whether it was; what is wrong with one job keeps no other."""
+    try:
+        app.retry(job_id)
+    except (JobNotFound, NotRetryable, UniqueKeyHeld) as error:
+        click.echo(f"Error: {error}", err=True)
+        return False
+    return True
 
 
 def _in_bulk(
@@ -171,19 +184,20 @@ def _in_bulk(
     done: str,
     states: Sequence[JobState],
     step: Callable[..., Operation[Bulk]],
+    why: str,
     yes: bool,
     as_json: bool,
 ) -> None:
     """Count, ask, and do it step by step."""
-    count = sum(_count(app, Filter(state, wanted.type, wanted.queue, wanted.tag)) for state in states)
-    more = "over " if count >= COUNTED else ""
-    confirmed(f"{verb} {more}{counted(count)}?", yes=yes, as_json=as_json)
+    counts = [app.engine.run(operations.count(replace(wanted, state=state), COUNTED + 1)) for state in states]
+    count, more = sum(min(each, COUNTED) for each in counts), max(counts, default=0) > COUNTED
+    confirmed(f"{verb} {'over ' if more else ''}{counted(count)}?", yes=yes, as_json=as_json)
     changed = refused = 0
-    with click.progressbar(length=count, label=verb, hidden=as_json) as bar:
+    with click.progressbar(length=count, label=verb, hidden=as_json or more) as bar:
         for bulk in _steps(app, wanted, step):
             changed, refused = changed + bulk.done, refused + bulk.refused
             bar.update(bulk.done + bulk.refused)
-    _told(done, changed, refused, as_json)
+    _told(done, changed, refused, why, as_json)
 
 
 def _steps(app: Dibs, wanted: Filter, step: Callable[..., Operation[Bulk]]) -> Iterator[Bulk]:
@@ -194,23 +208,12 @@ def _steps(app: Dibs, wanted: Filter, step: Callable[..., Operation[Bulk]]) -> I
         after = bulk.cursor
 
 
-def _count(app: Dibs, wanted: Filter) -> int:
-    """How many there are, up to a bound."""
-    count, cursor = 0, None
-    while count < COUNTED:
-        page = app.engine.run(operations.page(wanted, limit=MAX_PAGE, before=cursor))
-        count, cursor = count + len(page.jobs), page.cursor
-        if cursor is None:
-            break
-    return count
-
-
-def _told(done: str, changed: int, refused: int, as_json: bool) -> None:
+def _told(done: str, changed: int, refused: int, why: str, as_json: bool) -> None:
     if as_json:
         print_json({done: changed, "refused": refused})
         return
-    why = f"; {refused:,} could not be: no such job, or it is final already" if refused else ""
-    click.echo(f"{done} {counted(changed)}{why}")
+    others = f"; {refused:,} could not be{why}" if refused else ""
+    click.echo(f"{done} {counted(changed)}{others}")
 
 
 def _some(wanted: dict[str, str | None]) -> Filter:

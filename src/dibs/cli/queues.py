@@ -82,7 +82,7 @@ def resume(args: Sequence[str], as_json: bool) -> None:
 
 
 def _set(args: Sequence[str], change: Callable[[str], Operation[None]], *, paused: bool, as_json: bool) -> None:
-    app, rest = load_and_rest(args)
+    app, rest = load_and_rest(args, names=1)
     queue, known = only(rest, "queue"), app.engine.run(operations.names())
     app.engine.run(change(queue))
     if as_json:

@@ -61,9 +61,10 @@ def load_with_tasks(target: str | None) -> Dibs:
     return app
 
 
-def load_and_rest(args: Sequence[str]) -> tuple[Dibs, list[str]]:
-    """The app that the first argument names, if it names one (else DIBS_APP), and the other arguments."""
-    if args and ":" in args[0]:
+def load_and_rest(args: Sequence[str], *, names: int = 0) -> tuple[Dibs, list[str]]:
+    """The app that the first argument names, if it names one (else DIBS_APP), and the other arguments. Of these so many
+    are names, which may have a colon as well: with DIBS_APP the first is the app only if there are more."""
+    if args and ":" in args[0] and (len(args) > names or app_path(None) is None):
         return load(args[0]), list(args[1:])
     return load(None), list(args)
 

@@ -27,7 +27,7 @@ def create(args: Sequence[str], scopes: tuple[str, ...], as_json: bool) -> None:
     \b
     Example: dibs tokens create shop.jobs:app website --scope enqueue --scope read
     """
-    app, rest = load_and_rest(args)
+    app, rest = load_and_rest(args, names=1)
     name, token = only(rest, "token"), new_token()
     app.engine.run(stored.add(Known(name, hashed(token), checked_scopes(scopes))))
     if as_json:
@@ -66,7 +66,7 @@ def revoke(args: Sequence[str], as_json: bool) -> None:
     \b
     Example: dibs tokens revoke shop.jobs:app website
     """
-    app, rest = load_and_rest(args)
+    app, rest = load_and_rest(args, names=1)
     name = only(rest, "token")
     if not app.engine.run(stored.revoke(name)):
         raise click.ClickException(f"There is no token named {name!r}.")

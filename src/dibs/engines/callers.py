@@ -24,6 +24,7 @@ ASYNC_SQLALCHEMY = {
     "sqlalchemy.ext.asyncio.session.AsyncSession",
     "sqlalchemy.ext.asyncio.scoping.async_scoped_session",
 }
+ROUND_SYNC = {*ASYNC_SQLALCHEMY, "dibs.engines.sqlite.transaction.AsyncConnection"}  # a sync one is inside of each
 
 
 def run_on(engine: Engine, connection: Any, operation: Operation[T]) -> T:
@@ -46,7 +47,7 @@ def run_on(engine: Engine, connection: Any, operation: Operation[T]) -> T:
 async def arun_on(engine: Engine, connection: Any, operation: Operation[T]) -> T:
     """Carry an operation over an async connection that the caller owns; a sync one will do, too."""
     classes = class_names(connection)
-    if classes & ASYNC_SQLALCHEMY:
+    if classes & ROUND_SYNC:
         result: T = await connection.run_sync(lambda bound: run_on(engine, bound, operation))
         return result
     if "psycopg.AsyncConnection" not in classes:
@@ -77,7 +78,7 @@ def _sync(engine: Engine, connection: Any) -> tuple[Execute, Any]:
         return _django(engine, connection)
     if any(name.endswith(("sqlite3.Connection", "sqlite3.dbapi2.Connection")) for name in classes):
         return _sqlite(engine, connection)
-    if classes & {"psycopg.AsyncConnection", *ASYNC_SQLALCHEMY}:
+    if classes & {"psycopg.AsyncConnection", *ROUND_SYNC}:
         raise ForeignConnection(
             "This connection is for async code. Use `await task.using(connection=...).aenqueue(...)`."
         )

@@ -49,7 +49,7 @@ def _sqlite(url: str, settings: Settings) -> Engine:
     if synchronous not in SYNCHRONOUS or network not in ("allow", "refuse") or options:
         raise ConfigError(f"{url!r}: after the question mark I know synchronous=full|normal and network=allow.")
     return SqliteEngine(
-        os.path.abspath(path),  # the same file when the program changes its directory later
+        os.path.realpath(path),  # where SQLite keeps the -wal; the same when the program changes its directory later
         module=settings.sqlite or sqlite3,
         synchronous=synchronous,
         network=network == "allow",

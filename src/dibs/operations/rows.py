@@ -4,13 +4,16 @@ both engines; JSON comes as text or bytes, a time as a datetime or as microsecon
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from dibs.job import LEVELS, STATES, Claimed, Job, JobId, JobState
 from dibs.operations.operation import Row, Rows
 from dibs.payload import decode
+
+T = TypeVar("T")
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -28,7 +31,7 @@ def moment(value: Any) -> datetime | None:
 # created_at, run_at, started_at, finished_at, version, submits
 def job_from_row(row: Row, receipt: Receipt | None = None) -> Job:
     """A snapshot for people."""
-    failures = decode(row[9]) or ()
+    failures = _all_of(row[9], lambda text: {"error": text})
     state = STATES[row[4]]
     return Job(
         id=JobId(row[0]),
@@ -41,9 +44,9 @@ def job_from_row(row: Row, receipt: Receipt | None = None) -> Job:
         max_attempts=row[7],
         result=decode(row[8]),
         error=failures[-1]["error"] if failures and state is not JobState.SUCCESSFUL else None,
-        failures=tuple(failures),
+        failures=failures,
         progress=decode(row[10]),
-        tags=tuple(decode(row[11]) or ()),
+        tags=_all_of(row[11], str),
         unique_key=row[12],
         worker=row[13],
         created_at=moment(row[14]),
@@ -54,6 +57,12 @@ def job_from_row(row: Row, receipt: Receipt | None = None) -> Job:
         provider_task_id=receipt.task_id if receipt else None,
         usage=receipt.usage if receipt else None,
     )
+
+
+def _all_of(document: bytes | str | None, legibly: Callable[[str], T]) -> tuple[T, ...]:
+    """The items of a stored list. One that cannot be read has one item, which says so."""
+    found = decode(document) or ()
+    return tuple(found) if isinstance(found, list | tuple) else (legibly(str(found)),)
 
 
 class Receipt(NamedTuple):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from typing import NamedTuple
 
 from dibs.engines.engine import Engine
 from dibs.errors import DibsError
@@ -15,6 +16,14 @@ log = logging.getLogger("dibs")
 
 EVERY = 600.0
 STEPS = 100  # of deleting, in one go
+
+
+class Kept(NamedTuple):
+    """How many jobs were freed because their worker has vanished, and how many were deleted because their time is over:
+    not those of PostgreSQL's history, of which whole days go at once."""
+
+    freed: int
+    forgotten: int
 
 
 class Housekeeping:
@@ -32,8 +41,8 @@ class Housekeeping:
             except DibsError as error:
                 log.warning("Housekeeping failed, and is tried again later: %s", error)
 
-    async def run_once(self) -> int:
-        """How many jobs were freed."""
+    async def run_once(self) -> Kept:
+        """All of it, and what it came to."""
         freed = await self.engine.arun(workers.recover_orphans())
         if freed:
             log.warning("Freed %d jobs whose worker has vanished", freed)
@@ -45,11 +54,12 @@ class Housekeeping:
         for _ in range(STEPS):
             if not await self.engine.arun(retention.old_batches()):
                 break
+        forgotten = 0
         for _ in range(STEPS):
             old = await self.engine.arun(retention.expired_history())
             dead = await self.engine.arun(retention.expired_dead())
             if not old and not dead:
                 break
-            await self.engine.arun(retention.forget_history(old))
-            await self.engine.arun(retention.forget_dead(dead))
-        return freed
+            forgotten += await self.engine.arun(retention.forget_history(old))
+            forgotten += await self.engine.arun(retention.forget_dead(dead))
+        return Kept(freed, forgotten)

@@ -32,21 +32,16 @@ CHECKPOINT_AGAIN = 1_000  # pages after one that could not be made
 FIRST_PAUSE, FACTOR, LONGEST_PAUSE = 0.0005, 1.5, 0.01
 FIXED_WAL_RESET = (3, 51, 3)  # before it, a checkpoint beside a writer can corrupt the file
 RETURNING = (3, 35)
+NOT_UTF8 = "Could not decode to UTF-8"  # so says Python
+# As /proc/self/mounts calls them: network file systems, and folders that a virtual machine has from its host.
 NETWORK = {
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "smbfs",
-    "fuse.sshfs",
-    "afs",
-    "ceph",
-    "fuse.ceph",
-    "fuse.glusterfs",
-    "lustre",
-    "beegfs",
-    "fuse.s3fs",
-}
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "coda", "ceph", "lustre", "beegfs", "gpfs", "orangefs",
+    "davfs", "9p", "virtiofs", "vboxsf", "vmhgfs", "prl_fs",
+    *(f"fuse.{name}" for name in (
+        "sshfs", "ceph", "ceph-fuse", "glusterfs", "mfs", "juicefs", "s3fs", "goofys", "gcsfuse", "blobfuse",
+        "blobfuse2", "rclone", "davfs", "gvfsd-fuse", "vmhgfs-fuse", "grpcfuse",
+    )),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +98,10 @@ class SqliteConnection:
                 finally:
                     self.roll_back()
             except self.error as error:
-                raise translate(error, self.place.path) from error
+                if not (str(error).startswith(NOT_UTF8) and operation.restartable()):
+                    raise translate(error, self.place.path) from error
+                self.raw.text_factory = _text_or_bytes  # from now on, for it takes longer
+        return self.run(operation, within=within)
 
     def execute(self, sql: str, values: Values) -> Rows:
         """One step, or one for each of many rows."""
@@ -209,6 +207,14 @@ def _open(place: Place, deadline: float) -> Any:
     except place.module.Error as error:
         raise translate(error, place.path) from error
     return raw
+
+
+def _text_or_bytes(text: bytes) -> str | bytes:
+    """SQLite takes any bytes for a text: what somebody else has stored in another encoding is to keep nobody else."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return text
 
 
 def _patiently(raw: Any, sql: str, locked: type[Exception], within: float, values: Values = ()) -> Any:

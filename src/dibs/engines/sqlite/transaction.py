@@ -117,6 +117,10 @@ class AsyncConnection:
         """Execute a statement once for each."""
         return await self._in_thread(lambda: Answer(self.raw.executemany(sql, parameters)))  # type: ignore[no-any-return]
 
+    async def run_sync(self, act: Callable[[Any], T]) -> T:
+        """Call it with the `sqlite3.Connection`, on the thread where everything happens."""
+        return await self._in_thread(lambda: act(self.raw))  # type: ignore[no-any-return]  # what it gives
+
 
 class Answer:
     """What a statement gave."""

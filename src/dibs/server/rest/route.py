@@ -120,12 +120,19 @@ class Route:
             if text.strip() not in (b"", b"{}"):
                 raise Refusal(422, "invalid_body", "This request has no body.")
             return None
-        try:
-            return msgspec.json.decode(text, type=self.body)
-        except msgspec.MsgspecError as error:
-            raise invalid(error) from None
-        except RecursionError:
-            raise Refusal(400, "malformed_json", "The body is nested too deeply.") from None
+        return parsed(text, self.body)
+
+
+def parsed(text: bytes, shape: Any) -> Any:
+    """A body in that shape, or a Refusal that names the place."""
+    try:
+        return msgspec.json.decode(text, type=shape)
+    except msgspec.MsgspecError as error:
+        raise invalid(error) from None
+    except UnicodeDecodeError:
+        raise Refusal(400, "malformed_json", "The body is not JSON: it is not UTF-8.") from None
+    except RecursionError:
+        raise Refusal(400, "malformed_json", "The body is nested too deeply.") from None
 
 
 def _not_allowed(scope: str | None, *, known: Any) -> Refusal:

@@ -99,7 +99,7 @@ select * from (select j.id, j.type, j.queue, j.payload, case when not j.held or 
   where :live and j.id < :before and j.id >= :floor
     and (:state is null or case when not j.held or j.state = 2 then j.state when j.submits then 7 else 6 end = :state)
     and (:type is null or j.type = :type) and (:queue is null or j.queue = :queue)
-    and (:tag is null or exists (select 1 from json_each(j.tags) t where t.value = :tag))
+    and (:tag is null or exists (select 1 from json_each(case when json_valid(j.tags) then j.tags end) t where t.value = :tag))
   order by j.id desc limit :limit)
 union all
 select * from (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, null,
@@ -108,7 +108,7 @@ select * from (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attem
   from dibs.dead j
   where :dead and j.id < :before and j.id >= :floor and (:state is null or j.state = :state)
     and (:type is null or j.type = :type) and (:queue is null or j.queue = :queue)
-    and (:tag is null or exists (select 1 from json_each(j.tags) t where t.value = :tag))
+    and (:tag is null or exists (select 1 from json_each(case when json_valid(j.tags) then j.tags end) t where t.value = :tag))
   order by j.id desc limit :limit)
 union all
 select * from (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attempts, j.max_attempts, j.result,
@@ -117,7 +117,7 @@ select * from (select j.id, j.type, j.queue, j.payload, j.state, j.rank, j.attem
   from dibs.history j
   where :history and j.id < :before and j.id >= :floor
     and (:type is null or j.type = :type) and (:queue is null or j.queue = :queue)
-    and (:tag is null or exists (select 1 from json_each(j.tags) t where t.value = :tag))
+    and (:tag is null or exists (select 1 from json_each(case when json_valid(j.tags) then j.tags end) t where t.value = :tag))
   order by j.id desc limit :limit)
 order by 1 desc limit :limit;
 
@@ -127,12 +127,12 @@ select count(*) from (
   select * from (select 1 from dibs.jobs j
     where (:state is null or case when not j.held or j.state = 2 then j.state when j.submits then 7 else 6 end = :state)
       and (:type is null or j.type = :type) and (:queue is null or j.queue = :queue)
-      and (:tag is null or exists (select 1 from json_each(j.tags) t where t.value = :tag)) limit :most)
+      and (:tag is null or exists (select 1 from json_each(case when json_valid(j.tags) then j.tags end) t where t.value = :tag)) limit :most)
   union all
   select * from (select 1 from dibs.dead j
     where (:state is null or j.state = :state)
       and (:type is null or j.type = :type) and (:queue is null or j.queue = :queue)
-      and (:tag is null or exists (select 1 from json_each(j.tags) t where t.value = :tag)) limit :most));
+      and (:tag is null or exists (select 1 from json_each(case when json_valid(j.tags) then j.tags end) t where t.value = :tag)) limit :most));
 
 -- name: cancel
 -- From any state that is not final; the token moves on, so that the owner's write-back is refused.
@@ -212,14 +212,14 @@ from temp.dibs_listed l order by l.id;
 select id from dibs.dead
 where id > :after and (:state is null or state = :state)
   and (:type is null or type = :type) and (:queue is null or queue = :queue)
-  and (:tag is null or exists (select 1 from json_each(tags) t where t.value = :tag))
+  and (:tag is null or exists (select 1 from json_each(case when json_valid(tags) then tags end) t where t.value = :tag))
 order by id limit :limit;
 
 -- name: matching_live
 select id from dibs.jobs
 where id > :after and (:state is null or case when not held or state = 2 then state when submits then 7 else 6 end = :state)
   and (:type is null or type = :type) and (:queue is null or queue = :queue)
-  and (:tag is null or exists (select 1 from json_each(tags) t where t.value = :tag))
+  and (:tag is null or exists (select 1 from json_each(case when json_valid(tags) then tags end) t where t.value = :tag))
 order by id limit :limit;
 
 -- name: progress
