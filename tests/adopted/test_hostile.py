@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dibs.adopted.compile import compiled
-from dibs.adopted.inspect import inspect
+from dibs.adopted.inspect import inspect, tables
 from dibs.adopted.mapping import adoption
-from dibs.adopted.plan import Plan, tables
+from dibs.adopted.plan import Plan
 from dibs.adopted.postgres import PostgresTable
 from dibs.adopted.postgres_extras import function_name, recovers, wakes
 from dibs.engines.dialect import Step

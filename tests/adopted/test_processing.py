@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 from uuid import UUID
@@ -17,6 +18,7 @@ from uuid import UUID
 import pytest
 
 from dibs import Dibs, Job, JobState, current_job
+from dibs.adopted.check import plan
 from dibs.adopted.source import Adopted
 from dibs.errors import ConfigError, DuplicateTask, InvalidOption, NotAdoptable, UniqueKeyHeld
 from dibs.operations import adopted as rows
@@ -564,8 +566,9 @@ def test_what_does_not_fit_is_said_before_anything_starts(
     def never(row: Any) -> None:
         raise AssertionError
 
-    with pytest.raises(NotAdoptable, match=words.replace("(", r"\(")):
-        app.drain()
+    for start in (app.drain, lambda: plan(adopted, app.engine)):
+        with pytest.raises(NotAdoptable, match=words.replace("(", r"\(")):
+            start()
     assert statuses(application) == {}
 
 
@@ -579,8 +582,9 @@ def test_more_that_does_not_fit(app: Dibs) -> None:
     for table, words in (("moods", "an enum without failed"), ("loose", "its key may be null")):
         adopted = app.adopt(**said(table=table))
         adopted.process(lambda row: None)
-        with pytest.raises(NotAdoptable, match=words):
-            adopted.source(app.engine)
+        for start in (adopted.source, partial(plan, adopted)):
+            with pytest.raises(NotAdoptable, match=words):
+                start(app.engine)
 
 
 @pytest.fixture

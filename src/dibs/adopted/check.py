@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dibs.adopted.inspect import inspect
-from dibs.adopted.plan import Improvement, Plan, tables
+from dibs.adopted.inspect import inspect, tables
+from dibs.adopted.plan import Improvement, Plan
 from dibs.adopted.postgres import PostgresTable
 from dibs.adopted.postgres_extras import function_name, recovers, wakes
 from dibs.adopted.source import Adopted

@@ -28,6 +28,14 @@ class Found:
 @operation(reads=True, atomic=True)
 def inspect(adoption: Adoption) -> Conversation[Found]:
     """Look, and compare."""
+    found = yield from tables(adoption)
+    _has(found.table, adoption.columns)
+    return found
+
+
+@operation(reads=True, atomic=True)
+def tables(adoption: Adoption) -> Conversation[Found]:
+    """The same of tables that may still lack what can be added to them."""
     table = usable(adoption.table, (yield from describe(adoption.table)))
     named(adoption, table)
     allowed(adoption, table)
@@ -78,7 +86,7 @@ def named(adoption: Adoption, table: Table) -> None:
 
 
 def _check(adoption: Adoption, table: Table) -> None:
-    _has(table, adoption.columns)
+    _has(table, (*adoption.key, *adoption.order_by))
     if not any(unique <= frozenset(adoption.key) for unique in table.unique):
         raise NotAdoptable(
             adoption.name,
@@ -93,7 +101,8 @@ def _check(adoption: Adoption, table: Table) -> None:
         if kind in LOOSE or FLOATING.search(kind):
             said = f"its key {name} is {kind}, whose text hangs on settings of the session: it cannot name a row"
             raise NotAdoptable(adoption.name, said)
-    _check_words(adoption, table.columns[adoption.status])
+    if adoption.status in table.columns:
+        _check_words(adoption, table.columns[adoption.status])
 
 
 def _check_words(adoption: Adoption, status: Column) -> None:

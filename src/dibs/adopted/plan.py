@@ -8,12 +8,11 @@ from hashlib import sha256
 
 from dibs.adopted import postgres_words, sqlite_words
 from dibs.adopted.conditions import holds
-from dibs.adopted.inspect import Found, allowed, named, readable, usable
+from dibs.adopted.inspect import Found
 from dibs.adopted.mapping import Adoption, Word
 from dibs.errors import NotAdoptable
 from dibs.job import JobState
-from dibs.operations.catalogue import Table, describe
-from dibs.operations.operation import Conversation, operation
+from dibs.operations.catalogue import Table
 
 LONGEST_NAME = 63
 
@@ -24,19 +23,6 @@ class Improvement:
 
     sql: str
     why: str
-
-
-@operation(reads=True, atomic=True)
-def tables(adoption: Adoption) -> Conversation[Found]:
-    """Both tables as they are, whatever they lack."""
-    table = usable(adoption.table, (yield from describe(adoption.table)))
-    named(adoption, table)
-    allowed(adoption, table)
-    if adoption.output is None:
-        return Found(table, None)
-    output = usable(adoption.output.table, (yield from describe(adoption.output.table)))
-    readable(output, adoption.output.columns)
-    return Found(table, output)
 
 
 class Plan:
@@ -54,8 +40,6 @@ class Plan:
 
     def _columns(self) -> Iterator[Improvement]:
         adoption, there = self.adoption, self.found.table.columns
-        if missing := [name for name in (*adoption.key, *adoption.order_by) if name not in there]:
-            raise NotAdoptable(adoption.name, f"it has no column {missing[0]!r}, and nobody could fill that in")
         if adoption.status not in there:
             yield from self._status()
         moment = "timestamp" if self.is_sqlite else "timestamptz"
