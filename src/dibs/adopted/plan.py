@@ -23,6 +23,7 @@ class Improvement:
 
     sql: str
     why: str
+    waits: bool = False  # for all transactions that are open
 
 
 class Plan:
@@ -131,9 +132,9 @@ class Plan:
             halfway = "its making has failed halfway: it is of no use"
             other = "it is for other rows or columns than those that are meant now"
             drop = f"drop index {now}if exists {self.quoted(table.schema)}.{name}"
-            yield Improvement(drop, other if there.valid else halfway)
+            yield Improvement(drop, other if there.valid else halfway, waits=bool(now))
         sql = f"create {unique}index {now}if not exists {name} on {self._table(table)} ({', '.join(columns)}){where}"
-        yield Improvement(sql, why)
+        yield Improvement(sql, why, waits=bool(now))
 
     def _table(self, table: Table) -> str:
         return self.quoted(table.name) if self.is_sqlite else f"{self.quoted(table.schema)}.{self.quoted(table.name)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dibs.adopted.check import apply as carry_out
+from dibs.adopted.apply import apply as carry_out
 from dibs.adopted.check import check as look_at
 from dibs.adopted.check import plan as plan_for
 from dibs.adopted.inspect import inspect
@@ -59,7 +59,8 @@ def plan(target: str | None, existing: str | None, wake: bool, cron: bool) -> No
 @cron_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def apply(target: str | None, existing: str | None, wake: bool, cron: bool, yes: bool) -> None:
-    """Do what `plan` prints, after asking. Indexes are built while your application goes on.
+    """Do what `plan` prints, after asking. PostgreSQL builds indexes while your application goes on, unless the table
+    is partitioned.
 
     \b
     Example: dibs adopt apply shop.jobs:app --yes
@@ -74,7 +75,7 @@ def apply(target: str | None, existing: str | None, wake: bool, cron: bool, yes:
     if not yes:
         click.confirm(f"Run these {len(wanted)} statements?", abort=True)
     for number, each in enumerate(wanted, 1):
-        carry_out(each, app.engine)
+        carry_out(each, app.engine, tell=click.echo)
         click.secho(f"{number} of {len(wanted)}: done", fg="green")
 
 
