@@ -218,6 +218,29 @@ def test_a_condition_may_end_in_a_comment_with_an_apostrophe(app: Dibs, applicat
     assert statuses(application) == {"failed": 2}
 
 
+def test_a_condition_may_name_its_own_table(app: Dibs, application: Application) -> None:
+    """Or not, as it likes."""
+    application.execute("create table bans (sticker integer, path text)")
+    application.execute("insert into bans values (2, '%')")
+    same = 'sticker = stickers.id and "stickers" .id = id and note is null'
+    stickers, ran = (
+        adopt(app, where=f"not exists (select 1 from bans where {same} and path = '%') -- banned"),
+        list[int](),
+    )
+
+    @stickers.process
+    def render(row: dict[str, Any]) -> None:
+        ran.append(row["id"])
+        if ran == [1]:
+            raise ValueError("once more")
+
+    fill(application, 3)
+    app.drain()
+    assert sorted(ran) == [1, 1, 3]
+    application.execute("update stickers set status = 'started'")
+    assert app.engine.run(rows.notice(stickers.source(app.engine))) == 2
+
+
 def test_a_crash_after_the_output_and_before_the_status_is_completed(app: Dibs, application: Application) -> None:
     """The owner is gone for certain; its output is there, its last word is not."""
     stickers = adopt(app, output=("files", "sticker"))
