@@ -625,6 +625,13 @@ def test_a_row_that_waits_for_us_is_not_stuck(app: Dibs, application: Applicatio
     assert sorted(stuck(app, stickers)) == ["1", "2", "3"], "nobody comes for them"
 
 
+def test_outputs_of_no_row_are_no_duplicates(app: Dibs, application: Application) -> None:
+    application.execute("create table prints (sticker integer)")
+    application.execute("insert into prints values (null), (null), (1), (1), (2)")
+    found = app.engine.run(rows.trouble(adopt(app, output=("prints", "sticker")).source(app.engine)))
+    assert found.duplicates == [(1, 2)]
+
+
 @on_postgres
 def test_a_partitioned_table_with_its_indexes_is_good(app: Dibs) -> None:
     application = Application(app.engine)
