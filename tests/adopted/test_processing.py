@@ -190,7 +190,6 @@ def test_a_row_that_its_table_refuses_keeps_no_other(
 def test_keys_that_cannot_name_a_row(app: Dibs) -> None:
     application = Application(app.engine)
     application.execute("create table notes (id text primary key, status text)")
-    application.execute("create table blobs (id blob primary key not null, status text)")
     application.execute("insert into notes values (null, 'queued'), ('a', 'queued')")
     notes, ran = app.adopt("notes", key="id", status="status", states=WORDS), list[str]()
 
@@ -200,9 +199,6 @@ def test_keys_that_cannot_name_a_row(app: Dibs) -> None:
 
     app.drain()
     assert ran == ["a"]
-    blobs = app.adopt("blobs", key="id", status="status", states=WORDS)
-    with pytest.raises(NotAdoptable, match="is a blob"):
-        blobs.source(app.engine)
 
 
 @on_sqlite

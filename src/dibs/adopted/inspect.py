@@ -94,7 +94,7 @@ def _check(adoption: Adoption, table: Table) -> None:
         )
     if nullable := [name for name in adoption.key if table.columns[name].nullable]:
         raise NotAdoptable(adoption.name, f"its key may be null: {', '.join(nullable)}. Make it not null")
-    if blobs := [name for name in adoption.key if table.columns[name].type.upper() == "BLOB"]:
+    if blobs := [name for name in adoption.key if table.columns[name].is_blob]:
         raise NotAdoptable(adoption.name, f"its key {', '.join(blobs)} is a blob, which cannot be written as text")
     for name in adoption.key:
         kind = table.columns[name].plain
