@@ -543,6 +543,17 @@ def test_what_cannot_be_meant_is_said_at_once(changes: dict[str, Any], words: st
         Dibs("sqlite:///never.db").adopt(**said(**changes))
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_no_task_has_the_queue_of_a_table(first: int) -> None:
+    """Whichever is declared first: only rows are run there."""
+    app = Dibs("sqlite:///never.db")
+    steps = [lambda: app.task(name="mail", queue="stickers")(lambda: None), lambda: app.adopt(**said())]
+    steps[first]()
+    with pytest.raises(InvalidOption, match=r"queue: 'stickers' is an adopted table.* no job of mail would"):
+        steps[1 - first]()
+    assert len(app.tasks) + len(app.adopted) == 1
+
+
 def test_a_table_has_one_name_and_one_function() -> None:
     app = Dibs("sqlite:///never.db")
     stickers = app.adopt(**said())
