@@ -91,10 +91,10 @@ def _stale(table: Adopted, engine: Engine, functions: dict[str, str]) -> list[Fi
 def _extras(table: Adopted, engine: Engine) -> dict[str, list[str]]:
     """What may have been added on PostgreSQL, by the names of its functions."""
     texts = PostgresTable(table.adoption, engine.run(inspect(table.adoption)), engine.dialect.own)
-    found = {function_name("wake", table.name): wakes(texts)}
-    if table.adoption.started_at:
-        found[function_name("recover", table.name)] = [recovers(texts, table.adoption.stuck_after)]
-    return found
+    return {
+        function_name("wake", table.name): wakes(texts),
+        function_name("recover", table.name): [recovers(texts, table.adoption.stuck_after)],
+    }
 
 
 def _many(found: Sequence[object]) -> str:
