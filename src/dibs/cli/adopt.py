@@ -151,7 +151,7 @@ def _wanted(app: Dibs, table: Adopted, existing: str | None, wake: bool, cron: b
     if wake:
         found += [Improvement(sql, "workers hear of new rows at once") for sql in wakes(texts)]
     if cron:
-        others = "and rows left behind" if table.adoption.started_at else "not what others left (it has no started_at)"
-        why = f"for the database's own cron: rows of dead workers, {others}, wait again"
+        others = ", and rows left behind" if table.adoption.started_at else "; not what others left, without started_at"
+        why = f"for the database's own cron: rows of dead workers wait again{others}"
         found.append(Improvement(recovers(texts, table.adoption.stuck_after), why))
     return found
