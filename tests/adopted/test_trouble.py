@@ -463,7 +463,7 @@ def test_tables_may_be_named_like_anything(app: Dibs, name: str) -> None:
             key="id",
             status="status",
             states=WORDS,
-            where="key is null and job is null",
+            where=f'key is null and "{name}".job is null',
             output=("outs", "x"),
             error="error",
             attempts="attempts",
