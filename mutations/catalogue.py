@@ -1281,6 +1281,20 @@ ADOPTED = [
         TROUBLE,
     ),
     rule(
+        "an index gives up on whoever has a transaction open",
+        "adopted/apply.py",
+        "[UNLIMITED, change]",
+        "[change]",
+        TROUBLE,
+    ),
+    rule(
+        "a task in the queue of a table is never run",
+        "app.py",
+        "        _rows_alone(declared, self.adopted)\n",
+        "",
+        PROCESSING,
+    ),
+    rule(
         "a row with its output is run",
         "worker/rows.py",
         "taken.row is not None and not taken.done and job.finishing < CANCELLING",

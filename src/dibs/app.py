@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
@@ -220,6 +220,8 @@ class Dibs(Workplace, Batches):
         )
         if said.name in self.adopted or said.name in self.tasks:
             raise DuplicateTask(said.name)
+        for declared in self.tasks.values():
+            _rows_alone(declared, {said.name})
         options = {"retry": retry, "retry_on": retry_on, "timeout": timeout, "on_failure": on_failure}
         self.adopted[said.name] = Adopted(said, self._know, options)
         return self.adopted[said.name]
@@ -235,6 +237,7 @@ class Dibs(Workplace, Batches):
     ) -> Task[Any, Any]:
         own = {option: options.pop(option) for option in DECLARED & options.keys()}
         declared = kind(function, options=Options().but(**options), max_payload=self.settings.max_payload, **own)
+        _rows_alone(declared, self.adopted)
         self._know(declared)
         return Task(self, declared)
 
@@ -374,3 +377,10 @@ class Dibs(Workplace, Batches):
         if connection is None:
             return await self.engine.arun(operation)
         return await arun_on(self.engine, connection, operation)
+
+
+def _rows_alone(declared: Declared, adopted: Collection[str]) -> None:
+    """The queue of an adopted table is read by nobody who runs tasks."""
+    if (queue := declared.options.queue) in adopted:
+        problem = f"{queue!r} is an adopted table, where its rows alone are run: no job of {declared.name} would be"
+        raise InvalidOption("queue", problem)

@@ -75,8 +75,7 @@ def texts() -> dict[str, str]:
         parts += [f"-- plan\n{each.sql}" for each in Plan(said, there, "postgres").improvements()]  # type: ignore[arg-type]  # likewise
         parts += [f"-- wake\n{sql}" for sql in wakes(table)]
         parts.append(f"-- functions\n{functions(table)}")
-        if table.adoption.started_at:
-            parts.append(f"-- cron\n{recovers(table, 300)}")
+        parts.append(f"-- cron\n{recovers(table, 300)}")
         found[f"postgres_{name}.sql"] = ";\n\n".join(parts) + ";\n"
     native = [Step("select 'the native turn'")]
     for name, (said, there) in tables("sqlite").items():

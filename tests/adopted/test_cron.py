@@ -80,6 +80,20 @@ def test_cron_frees_the_rows_of_a_dead_worker(app: Dibs, prints: Adopted) -> Non
     assert not alive.settle((of_the_living, SUCCESS)).lost
 
 
+def test_cron_frees_what_was_ours_without_a_time(app: Dibs) -> None:
+    """What others left behind it leaves to a worker, who can see how long it takes."""
+    application = Application(app.engine)
+    application.execute("create table prints (id int primary key, status text not null)")
+    application.execute("insert into prints values (1, 'queued'), (2, 'started')")
+    prints = app.adopt("prints", key="id", status="status", states=WORDS)
+    application.execute(recovers(table_of(app, prints), 300))
+    hand(app, prints, 7, max_attempts=3).take(1)
+    assert recovered(app) == 0
+    app.engine.run(workers.recover(known=[7]))  # type: ignore[list-item]  # a number
+    assert recovered(app) == 1
+    assert words_of(app) == {1: "queued", 2: "started"}
+
+
 def test_cron_leaves_alone_what_a_person_is_to_retry(app: Dibs, prints: Adopted) -> None:
     """Its table refused to write what became of it."""
     application = Application(app.engine)

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from dibs.adopted.apply import apply
 from dibs.adopted.compile import compiled
-from dibs.adopted.inspect import inspect
+from dibs.adopted.inspect import inspect, tables
 from dibs.adopted.mapping import adoption
-from dibs.adopted.plan import Plan, tables
+from dibs.adopted.plan import Plan
 from dibs.adopted.postgres import PostgresTable
 from dibs.adopted.postgres_extras import function_name, recovers, wakes
-from dibs.engines.dialect import Step
 from dibs.engines.engine import Engine
 from dibs.errors import InvalidOption
 from dibs.job import JobState, WorkerId
 from dibs.ladder import START
-from dibs.lifecycle import SUCCESS, Done, failure
+from dibs.lifecycle import SUCCESS, Back, Done, Way, failure
 from dibs.operations import adopted, workers
-from dibs.operations.adopted import RANKS, Room, Source, taken_of
+from dibs.operations.adopted import RANKS, Room, Source, Taken, taken_of
 from dibs.operations.claims import Settle, Want
 from dibs.payload import decode, encode
 from tests.adopted.tables import Application
@@ -33,6 +33,19 @@ PIECES = [
     "\u202e", "\u200b", "\U0001f4a9", "é", "select", "t.", "null", "{", "}", "{0}", "[", "]", "(", ")", ",", "`", "#",
     "|", "=", "<>", "A", "a", "0", "_", "';", '";', "\\'", "E'", "::text", " ", "\u00a0", "drop table jobs", "'; --",
 ]  # fmt: skip
+
+
+COLUMNS = {
+    "key": "varchar(300) primary key not null",
+    "status": "text",
+    "order_by": "text",
+    "priority": "int",
+    "started_at": "timestamp",
+    "finished_at": "timestamp",
+    "worker": "text",
+    "error": "text",
+    "attempts": "int",
+}
 
 
 def hostile(count: int, seed: int, longest: int = 12) -> Iterator[str]:
@@ -52,44 +65,45 @@ def place(request: pytest.FixtureRequest, engines: Engines) -> Iterator[Engine]:
         yield engine
 
 
-def test_200_hostile_names_and_values_through_every_statement(place: Engine) -> None:
-    """Of a table, its columns, its words, its output: forty tables of five names each, with five rows each."""
-    names, values = iter([*hostile(200, seed=1)]), iter([*hostile(200, seed=2, longest=20)])
+@pytest.mark.slow
+def test_hostile_names_and_values_through_every_statement(place: Engine) -> None:
+    """Of a table, its columns, its words, its output: thirty tables of thirteen names each, with five rows each."""
+    names, values = iter([*hostile(400, seed=1)]), iter([*hostile(200, seed=2, longest=20)])
     place.run(workers.enlist(7, "worker-7", lease=1500, beat=3))
-    for number in range(40):
-        table, key, status, error, word = next(names).replace(".", ""), *[next(names) for _ in range(4)]
+    for number in range(30):
+        table, output = [next(names).replace(".", "") for _ in range(2)]
+        column, word, *columns = [next(names) for _ in range(11)]
+        said = dict(zip(COLUMNS, columns, strict=True))
+        key, status, error = said["key"], said["status"], said["error"]
         keys = [next(values) for _ in range(5)]
-        create(place, [table, key, status, error], word, keys)
+        create(place, table, said, word, keys)
+        say(place, f"create table {_quoted(output)} ({_quoted(column)} varchar(300))")
+        for each in keys:
+            say(place, f"insert into {_quoted(output)} values (§)", [each])
         words = {"PENDING": word, "RUNNING": f"{word}r", "SUCCESSFUL": f"{word}s", "FAILED": f"{word}f"}
-        source = adopt(
-            place,
-            table,
-            key=key,
-            status=status,
-            states=words,
-            error=error,
-            output=(table, key),
-            where=f"{_quoted(key)} is not null",
-        )
+        where = f"{_quoted(key)} is not null"
+        source = adopt(place, table, **said, states=words, output=(output, column), where=where)
         assert place.run(adopted.waiting(source))
         assert place.run(adopted.counted(source, 10)) == (5, 0)
         room = Room(Want(WorkerId(7), number, 5, [(source.name, rank, *START) for rank in RANKS]), "worker-7")
         jobs = place.run(adopted.turn(source, room)).claimed
         taken = [taken_of(job) for job in jobs]
         assert sorted(each.key[0] for each in taken) == sorted(keys)
-        assert all(each.done for each in taken), "each is its own output"
+        assert all(each.done for each in taken), "each has its output"
         for each in taken:
-            assert decode(each.row) == {
-                key: each.key[0],
-                status: f"{word}r",
-                error: None,
-                "body": body(place, each.key[0]),
-            }
+            assert shown(each, said) == marked(place, said, each.key[0], f"{word}r", attempts=1)
         assert place.run(adopted.mend(source)) == place.run(adopted.notice(source)) == 0
         assert not place.run(adopted.turn(source, replace(room, place=taken[-1].place, avoid=keys))).claimed
         assert place.run(adopted.trouble(source)) == ([], [], [], 0)
+
+        back = Back(Way.RETRY, 0.0, failure=encode(failure(1, keys[0])))
+        place.run(adopted.turn(source, None, [Settle(jobs[0].lease, back, attempt=1, key=taken[0].key)]))
+        (jobs[0],) = place.run(adopted.turn(source, room)).claimed
+        taken[0] = taken_of(jobs[0])
+        again = marked(place, said, taken[0].key[0], f"{word}r", attempts=2) | {error: keys[0]}
+        assert shown(taken[0], said) == again
         settles = [
-            Settle(job.lease, failed(each.key[0]), attempt=1, key=each.key)
+            Settle(job.lease, failed(each.key[0]), attempt=job.attempts, key=each.key)
             for job, each in zip(jobs, taken, strict=True)
         ]
         settles[0] = settles[0]._replace(change=SUCCESS)
@@ -103,17 +117,35 @@ def test_200_hostile_names_and_values_through_every_statement(place: Engine) -> 
             (f"{word}s", None),
             *[(f"{word}f", each.key[0]) for each in taken[1:]],
         ]
+        assert all(look and look.row[said["finished_at"]] for look in looks)
         ended = {encode(each.key).decode(): job.id for job, each in zip(jobs, taken, strict=True)}
         assert place.run(adopted.ended(source)) == ended
         assert place.run(adopted.first(source, [])) is None
         say(place, f"update {_quoted(table)} set {_quoted(status)} = §", [word])
         assert place.run(adopted.first(source, keys)) is None
-        anew = place.run(adopted.turn(source, Room(Want(WorkerId(7), number, 5, ()), "worker-7", [""]))).claimed
+        anew = place.run(
+            adopted.turn(source, Room(Want(WorkerId(7), number, 5, ()), "worker-7", ["7", "", ""]))
+        ).claimed
         assert sorted(taken_of(job).key[0] for job in anew) == sorted(keys)
         assert all(taken_of(job).done for job in anew)
         place.run(adopted.rehearse(source))
-        assert place.run(adopted.trouble(source)) == ([], [], [], 0)
+        say(place, f"insert into {_quoted(output)} values (§)", [keys[0]])
+        assert place.run(adopted.trouble(source)) == ([], [], [(keys[0], 2)], 0)
         assert place.run(adopted.explain(source))
+
+
+def shown(taken: Taken, said: Mapping[str, str]) -> dict[str, Any]:
+    """A row as a worker gets it; when it began is known to the database alone."""
+    row = dict(decode(taken.row))
+    assert row.pop(said["started_at"])
+    return row
+
+
+def marked(place: Engine, said: Mapping[str, str], key: str, word: str, *, attempts: int) -> dict[str, Any]:
+    """The row of this key, with what a claim writes into it."""
+    values = {"key": key, "status": word, "order_by": key, "priority": 7, "worker": "worker-7", "attempts": attempts}
+    named = {said[use]: values.get(use) for use in COLUMNS if use != "started_at"}
+    return named | {"body": body(place, key)}
 
 
 def adopt(place: Engine, table: str, **said: Any) -> Source:
@@ -121,13 +153,14 @@ def adopt(place: Engine, table: str, **said: Any) -> Source:
     return compiled(meant, place.run(inspect(meant)), place)
 
 
-def create(place: Engine, names: Sequence[str], word: str, keys: Sequence[str]) -> None:
+def create(place: Engine, table: str, said: Mapping[str, str], word: str, keys: Sequence[str]) -> None:
     """A table, and a row that waits for each key."""
-    table, key, status, error = map(_quoted, names)
-    columns = f"{key} varchar(300) primary key not null, {status} text, {error} text, body text"
-    say(place, f"create table {table} ({columns})")
+    columns = ", ".join(f"{_quoted(name)} {COLUMNS[use]}" for use, name in said.items())
+    say(place, f"create table {_quoted(table)} ({columns}, body text)")
+    filled = ", ".join(_quoted(said[use]) for use in ("key", "status", "order_by", "priority"))
     for each in keys:
-        say(place, f"insert into {table} values (§, §, null, §)", [each, word, body(place, each)])
+        values = [each, word, each, body(place, each)]
+        say(place, f"insert into {_quoted(table)} ({filled}, body) values (§, §, §, 7, §)", values)
 
 
 def say(place: Engine, sql: str, values: Sequence[str] = ()) -> None:
@@ -149,23 +182,27 @@ def failed(error: str) -> Done:
     return Done(JobState.FAILED, failure=encode(failure(1, error)))
 
 
-def test_200_hostile_names_through_what_is_added_to_a_table(place: Engine) -> None:
+@pytest.mark.slow
+def test_hostile_names_through_what_is_added_to_a_table(place: Engine) -> None:
     """Columns, indexes, triggers and the function for cron; then the application goes on as before."""
     application = Application(place)
-    names = iter([*hostile(200, seed=3)])
+    names = iter([*hostile(312, seed=3)])
     for name in names:
-        table, (key, status, started, word) = name.replace(".", ""), (next(names) for _ in range(4))
+        table, output = name.replace(".", ""), next(names).replace(".", "")
+        column, word, *columns = [next(names) for _ in range(11)]
+        said = dict(zip(COLUMNS, columns, strict=True))
         words = {"PENDING": word, "RUNNING": f"{word}r", "SUCCESSFUL": f"{word}s", "FAILED": f"{word}f"}
-        said = adoption(table, key=key, status=status, started_at=started, states=words, output=(table, key))
+        meant = adoption(table, **said, states=words, output=(output, column))
+        there = f"{_quoted(said['key'])} varchar(99) primary key not null, {_quoted(said['order_by'])} text"
         with application.connection() as raw:
-            raw.execute(f"create table {_quoted(table)} ({_quoted(key)} varchar(99) primary key not null)")
-        for each in Plan(said, place.run(tables(said)), place.name, f"{word}s").improvements():
-            sql = each.sql if place.name == "sqlite" else each.sql.replace("%", "%%")
-            place.run_once(adopted.change([Step(sql)]))
-        assert not Plan(said, place.run(tables(said)), place.name).improvements()
+            raw.execute(f"create table {_quoted(table)} ({there})")
+            raw.execute(f"create table {_quoted(output)} ({_quoted(column)} varchar(99))")
+        for each in Plan(meant, place.run(tables(meant)), place.name, f"{word}s").improvements():
+            apply(each, place)
+        assert not Plan(meant, place.run(tables(meant)), place.name).improvements()
         if place.name == "sqlite":
             continue
-        made = PostgresTable(said, place.run(inspect(said)), place.dialect.own)
+        made = PostgresTable(meant, place.run(inspect(meant)), place.dialect.own)
         with application.connection() as raw:
             for sql in (*wakes(made), recovers(made, 300)):
                 raw.execute(sql)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 from uuid import UUID
@@ -17,6 +18,7 @@ from uuid import UUID
 import pytest
 
 from dibs import Dibs, Job, JobState, current_job
+from dibs.adopted.check import plan
 from dibs.adopted.source import Adopted
 from dibs.errors import ConfigError, DuplicateTask, InvalidOption, NotAdoptable, UniqueKeyHeld
 from dibs.operations import adopted as rows
@@ -188,7 +190,6 @@ def test_a_row_that_its_table_refuses_keeps_no_other(
 def test_keys_that_cannot_name_a_row(app: Dibs) -> None:
     application = Application(app.engine)
     application.execute("create table notes (id text primary key, status text)")
-    application.execute("create table blobs (id blob primary key not null, status text)")
     application.execute("insert into notes values (null, 'queued'), ('a', 'queued')")
     notes, ran = app.adopt("notes", key="id", status="status", states=WORDS), list[str]()
 
@@ -198,9 +199,6 @@ def test_keys_that_cannot_name_a_row(app: Dibs) -> None:
 
     app.drain()
     assert ran == ["a"]
-    blobs = app.adopt("blobs", key="id", status="status", states=WORDS)
-    with pytest.raises(NotAdoptable, match="is a blob"):
-        blobs.source(app.engine)
 
 
 @on_sqlite
@@ -214,6 +212,29 @@ def test_a_condition_may_end_in_a_comment_with_an_apostrophe(app: Dibs, applicat
     fill(application, 2)
     app.drain()
     assert statuses(application) == {"failed": 2}
+
+
+def test_a_condition_may_name_its_own_table(app: Dibs, application: Application) -> None:
+    """Or not, as it likes."""
+    application.execute("create table bans (sticker integer, path text)")
+    application.execute("insert into bans values (2, '%')")
+    same = 'sticker = stickers.id and "stickers" .id = id and note is null'
+    stickers, ran = (
+        adopt(app, where=f"not exists (select 1 from bans where {same} and path = '%') -- banned"),
+        list[int](),
+    )
+
+    @stickers.process
+    def render(row: dict[str, Any]) -> None:
+        ran.append(row["id"])
+        if ran == [1]:
+            raise ValueError("once more")
+
+    fill(application, 3)
+    app.drain()
+    assert sorted(ran) == [1, 1, 3]
+    application.execute("update stickers set status = 'started'")
+    assert app.engine.run(rows.notice(stickers.source(app.engine))) == 2
 
 
 def test_a_crash_after_the_output_and_before_the_status_is_completed(app: Dibs, application: Application) -> None:
@@ -522,6 +543,17 @@ def test_what_cannot_be_meant_is_said_at_once(changes: dict[str, Any], words: st
         Dibs("sqlite:///never.db").adopt(**said(**changes))
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_no_task_has_the_queue_of_a_table(first: int) -> None:
+    """Whichever is declared first: only rows are run there."""
+    app = Dibs("sqlite:///never.db")
+    steps = [lambda: app.task(name="mail", queue="stickers")(lambda: None), lambda: app.adopt(**said())]
+    steps[first]()
+    with pytest.raises(InvalidOption, match=r"queue: 'stickers' is an adopted table.* no job of mail would"):
+        steps[1 - first]()
+    assert len(app.tasks) + len(app.adopted) == 1
+
+
 def test_a_table_has_one_name_and_one_function() -> None:
     app = Dibs("sqlite:///never.db")
     stickers = app.adopt(**said())
@@ -564,8 +596,9 @@ def test_what_does_not_fit_is_said_before_anything_starts(
     def never(row: Any) -> None:
         raise AssertionError
 
-    with pytest.raises(NotAdoptable, match=words.replace("(", r"\(")):
-        app.drain()
+    for start in (app.drain, lambda: plan(adopted, app.engine)):
+        with pytest.raises(NotAdoptable, match=words.replace("(", r"\(")):
+            start()
     assert statuses(application) == {}
 
 
@@ -579,8 +612,9 @@ def test_more_that_does_not_fit(app: Dibs) -> None:
     for table, words in (("moods", "an enum without failed"), ("loose", "its key may be null")):
         adopted = app.adopt(**said(table=table))
         adopted.process(lambda row: None)
-        with pytest.raises(NotAdoptable, match=words):
-            adopted.source(app.engine)
+        for start in (adopted.source, partial(plan, adopted)):
+            with pytest.raises(NotAdoptable, match=words):
+                start(app.engine)
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import psycopg
 import pytest
 
 from dibs import Dibs, Job, JobState
-from dibs.adopted.check import apply, check, plan
+from dibs.adopted.apply import apply
+from dibs.adopted.check import check, plan
 from dibs.adopted.source import Adopted
 from dibs.errors import DatabaseError, Locked, NotAdoptable
 from dibs.lifecycle import Back, Way
@@ -462,7 +463,7 @@ def test_tables_may_be_named_like_anything(app: Dibs, name: str) -> None:
             key="id",
             status="status",
             states=WORDS,
-            where="key is null and job is null",
+            where=f'key is null and "{name}".job is null',
             output=("outs", "x"),
             error="error",
             attempts="attempts",
@@ -624,6 +625,13 @@ def test_a_row_that_waits_for_us_is_not_stuck(app: Dibs, application: Applicatio
     assert sorted(stuck(app, stickers)) == ["1", "2", "3"], "nobody comes for them"
 
 
+def test_outputs_of_no_row_are_no_duplicates(app: Dibs, application: Application) -> None:
+    application.execute("create table prints (sticker integer)")
+    application.execute("insert into prints values (null), (null), (1), (1), (2)")
+    found = app.engine.run(rows.trouble(adopt(app, output=("prints", "sticker")).source(app.engine)))
+    assert found.duplicates == [(1, 2)]
+
+
 @on_postgres
 def test_a_partitioned_table_with_its_indexes_is_good(app: Dibs) -> None:
     application = Application(app.engine)
@@ -702,3 +710,24 @@ def test_an_index_of_ours_for_another_word_is_made_anew(app: Dibs) -> None:
     for each in plan(adopted, app.engine):
         apply(each, app.engine)
     assert plan(adopted, app.engine) == []
+
+
+@on_postgres
+@pytest.mark.slow
+def test_an_index_waits_for_whoever_has_a_transaction_open(app: Dibs, application: Application) -> None:
+    """For longer than anything else of ours, and says for whom."""
+    hasty, told = Dibs(app.url, deadline=0.5), list[str]()
+    first, *others = plan(adopt(app), app.engine)
+    with psycopg.connect(app.url, application_name="theirs") as raw:
+        raw.execute("insert into stickers (id, status) values (1, 'queued')")
+
+        def tell(line: str) -> None:
+            told.append(line)
+            raw.rollback()
+
+        apply(first, hasty.engine, tell)
+        assert f"process {raw.info.backend_pid} (theirs), open since " in told[0]
+    assert plan(adopt(Dibs(app.url)), app.engine) == others
+    with hasty.engine.connection() as raw:  # type: ignore[attr-defined]  # a server's
+        assert raw.execute("show lock_timeout").fetchone() == ("500ms",)
+    hasty.close()

@@ -135,6 +135,42 @@ def test_a_floating_key_is_refused_in_a_file_too(app: Dibs, kind: str) -> None:
 
 
 @on_sqlite
+@pytest.mark.parametrize("kind", ["blob", "BLOB(16)", "LongBlob"])
+def test_a_key_of_bytes_is_refused_in_a_file(app: Dibs, kind: str) -> None:
+    Application(app.engine).execute(f"create table t (id {kind} primary key not null, status text)")
+    adopted = app.adopt("t", key="id", status="status", states=WORDS)
+    with pytest.raises(NotAdoptable, match="its key id is a blob"):
+        adopted.source(app.engine)
+
+
+@on_sqlite
+@pytest.mark.parametrize("kind", ["MEDIUMTEXT", "tinytext", "SmallDateTime", "STRING", "timestamp"])
+def test_a_text_is_a_text_by_whatever_name(app: Dibs, kind: str) -> None:
+    application = Application(app.engine)
+    application.execute(f"create table t (id integer primary key, status {kind}, began {kind})")
+    application.execute("insert into t values (1, 'queued', null)")
+    adopted = app.adopt("t", key="id", status="status", states=WORDS, started_at="began")
+    adopted.process(lambda row: None)
+    app.drain()
+    assert application.execute("select status, typeof(began) from t") == [("completed", "text")]
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    "kind", ["UNSIGNED BIG INT", "MediumInt", "Double Precision", "decimal(10, 2)", "Native Float"]
+)
+def test_a_number_is_a_number_by_whatever_name(app: Dibs, kind: str) -> None:
+    application = Application(app.engine)
+    application.execute(f"create table t (id integer primary key, status {kind}, began {kind})")
+    application.execute("insert into t values (1, 0, null)")
+    words = dict(PENDING=0, RUNNING=1, SUCCESSFUL=2, FAILED=3)
+    adopted = app.adopt("t", key="id", status="status", states=words, started_at="began")
+    adopted.process(lambda row: None)
+    app.drain()
+    assert application.execute("select status from t where began > 1700000000") == [(2,)]
+
+
+@on_sqlite
 def test_numbers_without_end_are_numbers(app: Dibs) -> None:
     application = Application(app.engine)
     application.execute("create table t (id integer primary key, status text, ratio real, loose)")

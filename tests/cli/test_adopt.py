@@ -68,6 +68,34 @@ def test_planned_applied_and_good(shell: Shell, name: str, application: Applicat
     assert "how a claim finds its rows" in good.output
 
 
+TWO = """
+from dibs import Dibs
+app = Dibs({url!r})
+app.adopt("stickers", key="id", status="status",
+    states=dict(PENDING="queued", RUNNING="started", SUCCESSFUL="completed", FAILED="failed"))
+app.adopt("prints", key="id", status="state", states=dict(PENDING=0, RUNNING=1, SUCCESSFUL=2, FAILED=3))
+"""
+
+
+def test_each_table_has_words_of_its_own(shell: Shell, url: str, application: Application) -> None:
+    application.execute("create table prints (id integer primary key)")
+    name = shell.write(TWO.format(url=url)) + ":app"
+    assert shell.dibs("adopt", "plan", name, "--existing", "completed").exit_code == 1
+    for table, word in (("stickers", "completed"), ("prints", "2")):
+        applied = shell.dibs("adopt", "apply", name, "--table", table, "--existing", word, "--yes")
+        assert applied.exit_code == 0, applied.output
+    for command in ("plan", "check"):
+        both = shell.dibs("adopt", command, name, "--table", "prints", "--table", "stickers").output
+        assert ("stickers: " in both, "prints: " in both) == (True, True)
+        one = shell.dibs("adopt", command, name, "--table", "prints").output
+        assert ("stickers: " in one, "prints: " in one) == (False, True)
+    nobody = shell.dibs("adopt", "plan", name, "--table", "nothing")
+    assert (nobody.exit_code, "it adopts stickers, prints" in nobody.output) == (1, True)
+    if application.engine.name == "postgres":
+        planned = shell.dibs("adopt", "plan", name, "--cron")
+        assert (planned.exit_code, planned.output.count("not what others left")) == (0, 2)
+
+
 def test_what_is_wrong_is_said(shell: Shell, name: str, application: Application) -> None:
     shell.dibs("adopt", "apply", name, "--existing", "completed", "--yes")
     add = "insert into stickers (id, created_at, title, status, started_at) values (%s, '2026-01-01', 'x', %s, %s)"

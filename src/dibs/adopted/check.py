@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dibs.adopted.inspect import inspect
-from dibs.adopted.plan import Improvement, Plan, tables
+from dibs.adopted.inspect import inspect, tables
+from dibs.adopted.plan import Improvement, Plan
 from dibs.adopted.postgres import PostgresTable
 from dibs.adopted.postgres_extras import function_name, recovers, wakes
 from dibs.adopted.source import Adopted
-from dibs.engines.dialect import Step
 from dibs.engines.engine import Engine
 from dibs.errors import NotAdoptable
 from dibs.operations import adopted
 
 MANY = 1_000  # rows that wait: with fewer, the database may well read all of them
-LONG = 86_400.0  # seconds that an index may take to be built
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +43,6 @@ def plan(table: Adopted, engine: Engine, existing: str | None = None) -> list[Im
     if adoption.where and not any(each.sql.startswith("alter table") for each in found):
         table.understood(engine)  # nothing that is made for a condition which nobody understands
     return found
-
-
-def apply(improvement: Improvement, engine: Engine) -> None:
-    """Do it. An index is built beside the table's own work, and may take long."""
-    sql = improvement.sql if engine.name == "sqlite" else improvement.sql.replace("%", "%%")
-    engine.run_once(adopted.change([Step(sql)]), within=LONG)
 
 
 def check(table: Adopted, engine: Engine) -> Checked:
@@ -99,10 +91,10 @@ def _stale(table: Adopted, engine: Engine, functions: dict[str, str]) -> list[Fi
 def _extras(table: Adopted, engine: Engine) -> dict[str, list[str]]:
     """What may have been added on PostgreSQL, by the names of its functions."""
     texts = PostgresTable(table.adoption, engine.run(inspect(table.adoption)), engine.dialect.own)
-    found = {function_name("wake", table.name): wakes(texts)}
-    if table.adoption.started_at:
-        found[function_name("recover", table.name)] = [recovers(texts, table.adoption.stuck_after)]
-    return found
+    return {
+        function_name("wake", table.name): wakes(texts),
+        function_name("recover", table.name): [recovers(texts, table.adoption.stuck_after)],
+    }
 
 
 def _many(found: Sequence[object]) -> str:

@@ -28,6 +28,14 @@ class Found:
 @operation(reads=True, atomic=True)
 def inspect(adoption: Adoption) -> Conversation[Found]:
     """Look, and compare."""
+    found = yield from tables(adoption)
+    _has(found.table, adoption.columns)
+    return found
+
+
+@operation(reads=True, atomic=True)
+def tables(adoption: Adoption) -> Conversation[Found]:
+    """The same of tables that may still lack what can be added to them."""
     table = usable(adoption.table, (yield from describe(adoption.table)))
     named(adoption, table)
     allowed(adoption, table)
@@ -78,7 +86,7 @@ def named(adoption: Adoption, table: Table) -> None:
 
 
 def _check(adoption: Adoption, table: Table) -> None:
-    _has(table, adoption.columns)
+    _has(table, (*adoption.key, *adoption.order_by))
     if not any(unique <= frozenset(adoption.key) for unique in table.unique):
         raise NotAdoptable(
             adoption.name,
@@ -86,14 +94,15 @@ def _check(adoption: Adoption, table: Table) -> None:
         )
     if nullable := [name for name in adoption.key if table.columns[name].nullable]:
         raise NotAdoptable(adoption.name, f"its key may be null: {', '.join(nullable)}. Make it not null")
-    if blobs := [name for name in adoption.key if table.columns[name].type.upper() == "BLOB"]:
+    if blobs := [name for name in adoption.key if table.columns[name].is_blob]:
         raise NotAdoptable(adoption.name, f"its key {', '.join(blobs)} is a blob, which cannot be written as text")
     for name in adoption.key:
         kind = table.columns[name].plain
         if kind in LOOSE or FLOATING.search(kind):
             said = f"its key {name} is {kind}, whose text hangs on settings of the session: it cannot name a row"
             raise NotAdoptable(adoption.name, said)
-    _check_words(adoption, table.columns[adoption.status])
+    if adoption.status in table.columns:
+        _check_words(adoption, table.columns[adoption.status])
 
 
 def _check_words(adoption: Adoption, status: Column) -> None:

@@ -8,12 +8,11 @@ from hashlib import sha256
 
 from dibs.adopted import postgres_words, sqlite_words
 from dibs.adopted.conditions import holds
-from dibs.adopted.inspect import Found, allowed, named, readable, usable
+from dibs.adopted.inspect import Found
 from dibs.adopted.mapping import Adoption, Word
 from dibs.errors import NotAdoptable
 from dibs.job import JobState
-from dibs.operations.catalogue import Table, describe
-from dibs.operations.operation import Conversation, operation
+from dibs.operations.catalogue import Table
 
 LONGEST_NAME = 63
 
@@ -24,19 +23,7 @@ class Improvement:
 
     sql: str
     why: str
-
-
-@operation(reads=True, atomic=True)
-def tables(adoption: Adoption) -> Conversation[Found]:
-    """Both tables as they are, whatever they lack."""
-    table = usable(adoption.table, (yield from describe(adoption.table)))
-    named(adoption, table)
-    allowed(adoption, table)
-    if adoption.output is None:
-        return Found(table, None)
-    output = usable(adoption.output.table, (yield from describe(adoption.output.table)))
-    readable(output, adoption.output.columns)
-    return Found(table, output)
+    waits: bool = False  # for all transactions that are open
 
 
 class Plan:
@@ -54,8 +41,6 @@ class Plan:
 
     def _columns(self) -> Iterator[Improvement]:
         adoption, there = self.adoption, self.found.table.columns
-        if missing := [name for name in (*adoption.key, *adoption.order_by) if name not in there]:
-            raise NotAdoptable(adoption.name, f"it has no column {missing[0]!r}, and nobody could fill that in")
         if adoption.status not in there:
             yield from self._status()
         moment = "timestamp" if self.is_sqlite else "timestamptz"
@@ -147,9 +132,9 @@ class Plan:
             halfway = "its making has failed halfway: it is of no use"
             other = "it is for other rows or columns than those that are meant now"
             drop = f"drop index {now}if exists {self.quoted(table.schema)}.{name}"
-            yield Improvement(drop, other if there.valid else halfway)
+            yield Improvement(drop, other if there.valid else halfway, waits=bool(now))
         sql = f"create {unique}index {now}if not exists {name} on {self._table(table)} ({', '.join(columns)}){where}"
-        yield Improvement(sql, why)
+        yield Improvement(sql, why, waits=bool(now))
 
     def _table(self, table: Table) -> str:
         return self.quoted(table.name) if self.is_sqlite else f"{self.quoted(table.schema)}.{self.quoted(table.name)}"

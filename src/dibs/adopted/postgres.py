@@ -6,6 +6,8 @@ from that is written into the rows; then new rows are picked, given a job each (
 
 from __future__ import annotations
 
+import re
+
 from dibs.adopted.inspect import Found, length_limit
 from dibs.adopted.mapping import Adoption
 from dibs.adopted.postgres_words import as_text, escaped, literal, quoted
@@ -101,9 +103,12 @@ class PostgresTable:
         return [f"{payload} -> 'key' ->> {n}" for n in range(len(self.key))]
 
     def condition(self, alias: str) -> str:
-        """The user's own, on its own line: it may end in a comment."""
-        where = self.adoption.where
-        return "true" if where is None else f"({where.replace('%', '%%')}\n)"
+        """The user's own, on its own line: it may end in a comment. One that names its table has a row of that name."""
+        if self.adoption.where is None:
+            return "true"
+        where, name = f"({self.adoption.where.replace('%', '%%')}\n)", quoted(self.found.table.name)
+        names_it = re.search(rf"(?<!\w){re.escape(name[1:-1])}(?!\w)", where, re.IGNORECASE)
+        return f"(select {where} from (select {alias}.*) {name})" if names_it else where
 
     def meant(self, alias: str) -> str:
         """The same for a row among others, where its columns' names would be ambiguous."""

@@ -57,6 +57,8 @@ def _duplicates(table: PostgresTable) -> str:
     assert found is not None
     names = ", ".join(quoted(name) for name in output.columns)
     place = f"{quoted(found.schema)}.{quoted(found.name)}"
+    named = " and ".join(f"{quoted(name)} is not null" for name in output.columns)
     return (
-        f"select {names}, count(*) from {place} group by {names} having count(*) > 1 order by count(*) desc limit 1000"
+        f"select {names}, count(*) from {place} where {named}\n"
+        f"group by {names} having count(*) > 1 order by count(*) desc limit 1000"
     )

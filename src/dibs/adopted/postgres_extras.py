@@ -6,7 +6,6 @@ from hashlib import sha256
 
 from dibs.adopted.postgres import PostgresTable
 from dibs.adopted.postgres_words import literal, quoted
-from dibs.errors import NotAdoptable
 from dibs.job import JobState
 from dibs.operations.adopted import UNWRITTEN
 
@@ -33,26 +32,12 @@ end"""
 
 
 def recovers(table: PostgresTable, stuck_after: float) -> str:
-    """What a worker does with rows that were left behind, as a function for the database's own cron.
+    """What a worker does with rows that were left behind, as a function for the database's own cron. Where no column says
+    since when a row runs, those alone that were ours.
 
     It looks twice, so that workers who come back after an outage are not taken for dead.
     """
-    started = table.adoption.started_at
-    if started is None:
-        raise NotAdoptable(table.adoption.name, "recovery from the database's own cron needs a column for started_at")
     function = f"{table.own}{quoted(function_name('recover', table.adoption.name))}"
-    has_job = (
-        f"select j.id from {table.own}jobs j where j.type = {table.name} and j.row_key = {table.row_key('t')} limit 1"
-    )
-    words = ", ".join(table.word(state) for state in table.adoption.left_behind)
-    left = (
-        f"t.{table.status} in ({words}) and t.{quoted(started)} is not null\n"
-        f"    and not {table.still_fresh('t')} and {table.condition('t')}\n"
-        f"    and ({has_job}) is null\n"
-        f"    and not exists (select from {table.own}dead j where j.type = {table.name} and j.row_key = {table.row_key('t')} and j.hook_error = {literal(UNWRITTEN)})"
-    )
-    done = f"""update {table.table} t set {_completes(table)} where {left} and {table.has_output("t")};
-  get diagnostics completed = row_count;"""
     body = f"""declare
   silent bigint[]; beats timestamptz[]; freed bigint; completed bigint := 0; left_behind bigint;
 begin
@@ -65,15 +50,35 @@ begin
   with mended as (
     {table.mend()})
   select count(*) into freed from mended;
-  {done if table.adoption.output else ""}
-  update {table.table} t set {table.status} = {table.word(JobState.PENDING)} where {left};
-  get diagnostics left_behind = row_count;
+  {_frees_others(table)}
   return freed + completed + left_behind;
 end"""
     text = _dollars(body.replace("%(stuck_after)s", f"{stuck_after:g}"))
     return _plain(
         f"create or replace function {function}() returns bigint language plpgsql\nset search_path from current as {text}"
     )
+
+
+def _frees_others(table: PostgresTable) -> str:
+    """Rows that nobody of ours has had, and that say for too long that they run."""
+    started = table.adoption.started_at
+    if started is None:
+        return "left_behind := 0;"
+    has_job = (
+        f"select j.id from {table.own}jobs j where j.type = {table.name} and j.row_key = {table.row_key('t')} limit 1"
+    )
+    words = ", ".join(table.word(state) for state in table.adoption.left_behind)
+    left = (
+        f"t.{table.status} in ({words}) and t.{quoted(started)} is not null\n"
+        f"    and not {table.still_fresh('t')} and {table.condition('t')}\n"
+        f"    and ({has_job}) is null\n"
+        f"    and not exists (select from {table.own}dead j where j.type = {table.name} and j.row_key = {table.row_key('t')} and j.hook_error = {literal(UNWRITTEN)})"
+    )
+    done = f"""update {table.table} t set {_completes(table)} where {left} and {table.has_output("t")};
+  get diagnostics completed = row_count;"""
+    return f"""{done if table.adoption.output else ""}
+  update {table.table} t set {table.status} = {table.word(JobState.PENDING)} where {left};
+  get diagnostics left_behind = row_count;"""
 
 
 def _completes(table: PostgresTable) -> str:

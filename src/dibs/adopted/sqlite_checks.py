@@ -61,4 +61,8 @@ def _duplicates(table: SqliteTable) -> str:
     assert output is not None
     assert found is not None
     names = ", ".join(quoted(name) for name in output.columns)
-    return f"select {names}, count(*) from {quoted(found.name)} group by {names} having count(*) > 1 order by count(*) desc limit 1000"
+    named = " and ".join(f"{quoted(name)} is not null" for name in output.columns)
+    return (
+        f"select {names}, count(*) from {quoted(found.name)} where {named}\n"
+        f"group by {names} having count(*) > 1 order by count(*) desc limit 1000"
+    )

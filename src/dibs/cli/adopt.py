@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
-from dibs.adopted.check import apply as carry_out
+from dibs.adopted.apply import apply as carry_out
 from dibs.adopted.check import check as look_at
 from dibs.adopted.check import plan as plan_for
 from dibs.adopted.inspect import inspect
@@ -16,6 +18,9 @@ from dibs.app import Dibs
 from dibs.cli.render import json_option, print_json
 from dibs.cli.target import load, target_argument
 
+table_option = click.option(
+    "--table", "names", metavar="NAME", multiple=True, help="Only this table. Say it again for more of them."
+)
 existing_option = click.option(
     "--existing", metavar="WORD", help="The status of rows that are there already, if that column is to be added."
 )
@@ -34,18 +39,19 @@ def adopt() -> None:
 
 @adopt.command()
 @target_argument
+@table_option
 @existing_option
 @wake_option
 @cron_option
-def plan(target: str | None, existing: str | None, wake: bool, cron: bool) -> None:
+def plan(target: str | None, names: tuple[str, ...], existing: str | None, wake: bool, cron: bool) -> None:
     """Print what the adopted tables lack, as plain SQL with a reason for each statement. Changes nothing.
 
     \b
     Example: dibs adopt plan shop.jobs:app
-             dibs adopt plan shop.jobs:app --existing completed > adopt.sql
+             dibs adopt plan shop.jobs:app --table stickers --existing completed > adopt.sql
     """
-    app = _app(target)
-    for table in app.adopted.values():
+    app, tables = _meant(target, names)
+    for table in tables:
         found = _wanted(app, table, existing, wake, cron)
         click.echo(f"-- {table.name}: {'nothing is missing' if not found else f'{len(found)} statements'}")
         for each in found:
@@ -54,18 +60,20 @@ def plan(target: str | None, existing: str | None, wake: bool, cron: bool) -> No
 
 @adopt.command()
 @target_argument
+@table_option
 @existing_option
 @wake_option
 @cron_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def apply(target: str | None, existing: str | None, wake: bool, cron: bool, yes: bool) -> None:
-    """Do what `plan` prints, after asking. Indexes are built while your application goes on.
+def apply(target: str | None, names: tuple[str, ...], existing: str | None, wake: bool, cron: bool, yes: bool) -> None:
+    """Do what `plan` prints, after asking. PostgreSQL builds indexes while your application goes on, unless the table
+    is partitioned.
 
     \b
     Example: dibs adopt apply shop.jobs:app --yes
     """
-    app = _app(target)
-    wanted = [each for table in app.adopted.values() for each in _wanted(app, table, existing, wake, cron)]
+    app, tables = _meant(target, names)
+    wanted = [each for table in tables for each in _wanted(app, table, existing, wake, cron)]
     if not wanted:
         click.echo("nothing to do: nothing is missing")
         return
@@ -74,22 +82,23 @@ def apply(target: str | None, existing: str | None, wake: bool, cron: bool, yes:
     if not yes:
         click.confirm(f"Run these {len(wanted)} statements?", abort=True)
     for number, each in enumerate(wanted, 1):
-        carry_out(each, app.engine)
+        carry_out(each, app.engine, tell=click.echo)
         click.secho(f"{number} of {len(wanted)}: done", fg="green")
 
 
 @adopt.command()
 @target_argument
+@table_option
 @json_option
 @click.pass_context
-def check(context: click.Context, target: str | None, as_json: bool) -> None:
+def check(context: click.Context, target: str | None, names: tuple[str, ...], as_json: bool) -> None:
     """Say how the adopted tables are; exits 1 when something is wrong. Reads them whole.
 
     \b
     Example: dibs adopt check shop.jobs:app
     """
-    app = _app(target)
-    checked = [look_at(table, app.engine) for table in app.adopted.values()]
+    app, tables = _meant(target, names)
+    checked = [look_at(table, app.engine) for table in tables]
     if as_json:
         print_json(
             [
@@ -118,13 +127,16 @@ def check(context: click.Context, target: str | None, as_json: bool) -> None:
     context.exit(1 if any(each.findings for each in checked) else 0)
 
 
-def _app(target: str | None) -> Dibs:
+def _meant(target: str | None, names: Sequence[str]) -> tuple[Dibs, list[Adopted]]:
+    """The app, and those of its tables that were named; all of them if none was."""
     app = load(target)
     if not app.adopted:
         raise click.ClickException(
             "This app adopts no table. Name the app that calls app.adopt(...), as module:attribute (shop.jobs:app)."
         )
-    return app
+    if unknown := [name for name in names if name not in app.adopted]:
+        raise click.ClickException(f"This app does not adopt {unknown[0]}; it adopts {', '.join(app.adopted)}.")
+    return app, [table for table in app.adopted.values() if not names or table.name in names]
 
 
 def _wanted(app: Dibs, table: Adopted, existing: str | None, wake: bool, cron: bool) -> list[Improvement]:
@@ -139,6 +151,7 @@ def _wanted(app: Dibs, table: Adopted, existing: str | None, wake: bool, cron: b
     if wake:
         found += [Improvement(sql, "workers hear of new rows at once") for sql in wakes(texts)]
     if cron:
-        why = "for the database's own cron: rows of dead workers, and rows left behind, wait again"
+        others = ", and rows left behind" if table.adoption.started_at else "; not what others left, without started_at"
+        why = f"for the database's own cron: rows of dead workers wait again{others}"
         found.append(Improvement(recovers(texts, table.adoption.stuck_after), why))
     return found

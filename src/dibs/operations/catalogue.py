@@ -10,7 +10,7 @@ from dibs.payload import decode
 
 TABLES = frozenset({"r", "p"})  # ordinary and partitioned
 USUAL = frozenset({"public", "main"})  # schemas that nobody names
-NUMBERS = ("int", "numeric", "decimal", "real", "double", "float", "serial", "small", "big", "tiny", "medium")
+NUMBERS = ("int", "real", "floa", "doub", "numeric", "decimal", "serial")  # anywhere in a type, as SQLite reads it
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,12 @@ class Column:
     @property
     def is_number(self) -> bool:
         """Whole or not."""
-        return not self.labels and self.plain.lower().startswith(NUMBERS)
+        return not self.labels and any(number in self.plain.lower() for number in NUMBERS)
+
+    @property
+    def is_blob(self) -> bool:
+        """Bytes, in a file."""
+        return not self.labels and "blob" in self.plain.lower()
 
 
 @dataclass(frozen=True, slots=True)

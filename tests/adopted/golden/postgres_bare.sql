@@ -347,3 +347,29 @@ for each statement execute function "dibs"."wake things"();
 -- functions
 select proname::text, prosrc from pg_proc where proname in ('wake things', 'recover things')
 and pronamespace = (select pronamespace from pg_proc where oid = '"dibs".wake_1'::regproc) order by 1;
+
+-- cron
+create or replace function "dibs"."recover things"() returns bigint language plpgsql
+set search_path from current as $dibs$
+declare
+  silent bigint[]; beats timestamptz[]; freed bigint; completed bigint := 0; left_behind bigint;
+begin
+  select array_agg(id), array_agg(beat_at) into silent, beats from "dibs".workers
+  where abs(extract(epoch from clock_timestamp() - beat_at)) > 2 * lease;
+  if silent is not null then
+    perform pg_sleep(5);
+    perform "dibs".recover_1(0, '{}', silent, beats);
+  end if;
+  with mended as (
+    update "public"."things" t set "status" = 'queued'
+from (
+  select j.id, j.payload from "public"."things" t join "dibs".jobs j on j.type = 'things' and j.row_key = t."id"::text
+  where t."status" = 'started' and not j.held and j.state = 1 and j.finishing = 0 and j.attempts > 0
+  for update of j skip locked) j
+where t."id" = any (array[(j.payload -> 'key' ->> 0)::bigint]) and case when t."status" = 'started' then true else false end
+returning j.id)
+  select count(*) into freed from mended;
+  left_behind := 0;
+  return freed + completed + left_behind;
+end
+$dibs$;

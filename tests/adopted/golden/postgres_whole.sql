@@ -345,7 +345,8 @@ where "State" = 'started' and not coalesce(t."began" > statement_timestamp() - m
       and case when j.held then abs(extract(epoch from statement_timestamp() - w.beat_at)) <= w.lease else j.run_at > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8) end) limit 1000;
 
 -- duplicates
-select "order", "line", count(*) from "public"."files" group by "order", "line" having count(*) > 1 order by count(*) desc limit 1000;
+select "order", "line", count(*) from "public"."files" where "order" is not null and "line" is not null
+group by "order", "line" having count(*) > 1 order by count(*) desc limit 1000;
 
 -- plan
 create index concurrently if not exists "OrderItem_dibs_waiting" on "Shop"."OrderItem" ("weight" desc nulls last, "made", "order", "line%") where "State" = 'queued';

@@ -132,7 +132,8 @@ where "State" = 'started' and not coalesce(strftime('%s', "OrderItem"."began") +
       and case dibs_j.held when 1 then abs(dibs_c.now - dibs_w.beat_at) <= dibs_w.lease * 1000000 else dibs_j.run_at > dibs_c.now - :stuck_after * 1000000 end) limit 1000;
 
 -- duplicates
-select "order", "line", count(*) from "files" group by "order", "line" having count(*) > 1 order by count(*) desc limit 1000;
+select "order", "line", count(*) from "files" where "order" is not null and "line" is not null
+group by "order", "line" having count(*) > 1 order by count(*) desc limit 1000;
 
 -- plan
 create index if not exists "OrderItem_dibs_waiting" on "OrderItem" ("weight" desc, "made", "order", "line%") where "State" = 'queued';
