@@ -819,6 +819,20 @@ RULES = [
         "tests/scenarios/test_bad_tasks.py",
     ),
     rule(
+        "a task of a job ends the worker",
+        "worker/contained.py",
+        "made = coroutine if lease_here() is None else Contained(coroutine)",
+        "made = coroutine",
+        "tests/worker/test_contained.py",
+    ),
+    rule(
+        "who stops himself keeps his attempt",
+        "worker/run.py",
+        "            if current.cancelled:\n                return Released()\n",
+        "            if isinstance(error, asyncio.CancelledError):\n                return Released()\n",
+        "tests/worker/test_drain.py",
+    ),
+    rule(
         "a process outlives its worker",
         "worker/child.py",
         "            pass\n        _die()\n",

@@ -49,6 +49,13 @@ async def in_loop(n: int, how: str) -> str:
     return misbehave(how)
 
 @app.task(max_attempts=1)
+async def in_task(n: int, how: str) -> str:
+    async def misbehaves():
+        return misbehave(how)
+
+    return await asyncio.create_task(misbehaves())
+
+@app.task(max_attempts=1)
 async def waits_after_fork(n: int) -> str:
     if os.fork() == 0:
         ledger(f"copy {os.getpid()}")
@@ -117,6 +124,8 @@ def test_what_a_task_does_is_its_own_affair(tmp_path: Path, url: str) -> None:
         (pid,) = member.children()
         tasks = {kind: team.app.task(name=f"shop.{kind}")(lambda n, how: None) for kind in ("in_thread", "in_loop")}
         jobs = {(kind, how): task.enqueue(n=1, how=how) for kind, task in tasks.items() for how in (*ERRORS, *RESULTS)}
+        in_task = team.app.task(name="shop.in_task")(lambda n, how: None)
+        jobs |= {("in_task", how): in_task.enqueue(n=1, how=how) for how in ERRORS}
         (forked,) = team.add("waits_after_fork", 1)
         ids = team.add("good", 20)
         for (kind, how), job in jobs.items():

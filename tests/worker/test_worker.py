@@ -164,6 +164,43 @@ async def test_a_job_that_is_cancelled_and_retried_at_once_does_not_run_beside_i
         assert (await job.ajoin(PATIENCE)).result == "second"
 
 
+async def test_a_server_outlives_a_task_of_a_job_that_would_end_the_process(app: Dibs) -> None:
+    @app.task(max_attempts=1)
+    async def begins() -> None:
+        await asyncio.gather(leaves())
+
+    async def leaves() -> None:
+        raise SystemExit(7)
+
+    @app.task
+    async def fine() -> None: ...
+
+    async with at_work(app):
+        failed = await (await begins.aenqueue()).ajoin(PATIENCE)
+        assert (failed.state, failed.attempts) == (JobState.FAILED, 1)
+        assert "SystemExit: 7, in a task that the job began" in str(failed.error)
+        assert (await (await fine.aenqueue()).ajoin(PATIENCE)).state is JobState.SUCCESSFUL
+
+
+@pytest.mark.parametrize("says", [True, False])
+async def test_a_job_that_stops_itself_has_failed_and_leaves_its_place(app: Dibs, says: bool) -> None:
+    @app.task(max_attempts=1)
+    async def stops() -> None:
+        if says:
+            current_job().progress(1)  # which is stored when the job ends, and so waits
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if not says:
+            await asyncio.Event().wait()
+
+    async with at_work(app, concurrency=1) as worker:
+        for _ in range(2):
+            ended = await (await stops.aenqueue()).ajoin(PATIENCE)
+            assert (ended.state, ended.attempts) == (JobState.SUCCESSFUL if says else JobState.FAILED, 1)
+        assert worker.stats.released == 0
+
+
 async def test_many_jobs_are_run_once_each(app: Dibs) -> None:
     ran: list[int] = []
 

@@ -14,15 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dibs.context import CurrentJob
 from dibs.engines.engine import Engine
 from dibs.job import Claimed, Lease, WorkerId
-from dibs.lifecycle import Back, Change, Committed, Outcome, Released, Way, after
+from dibs.lifecycle import Back, Change, Committed, Way, after
 from dibs.operations import adopted, claims, queues, workers
 from dibs.operations.adopted import Source
 from dibs.operations.claims import Settle, Turn
 from dibs.operations.workers import Beat
 from dibs.task import Declared
+from dibs.worker.contained import contain
 from dibs.worker.feed import Feed
 from dibs.worker.heart import Heart, Pulse, suspend_clock
 from dibs.worker.identity import enlist, new_name
@@ -91,6 +91,7 @@ class Drain:
     async def run(self) -> DrainReport:
         """Work until nothing is due, the limit is reached, or the deadline is near."""
         self.loop = asyncio.get_running_loop()
+        contain(self.loop)
         self.sources = [each for each in self.sources if self.queues is None or each.name in self.queues]
         self.feeds = {source.name: Feed(source) for source in self.sources}
         began = suspend_clock()
@@ -226,27 +227,27 @@ class Drain:
             return
         self.report.claimed += 1
         each = Running(job, task, self.runner.context(task, job), time.monotonic())
-        each.future = self.loop.create_task(self._run(task, job, each.current), name=f"job {job.id}")
+        each.future = asyncio.Task(self._run(each), loop=self.loop, name=f"job {job.id}")
         self.running[each.current.lease] = each
         self.log.claimed(task.label(job), self.name)
 
-    async def _run(self, task: Declared, job: Claimed, current: CurrentJob) -> Outcome | Committed:
-        outcome = await self.runner.run(task, job, current)
-        if self.progress.pending(job.lease):
-            await self.progress.flush(job.lease)
-        return outcome
+    async def _run(self, each: Running) -> None:
+        each.outcome = await self.runner.run(each.task, each.job, each.current)
+        if self.progress.pending(each.job.lease):
+            await self.progress.flush(each.job.lease)
 
     def _collect(self) -> None:
         """Outcomes of jobs that have ended become settles."""
         for each in [each for each in self.running.values() if each.future.done()]:
             del self.running[each.current.lease]
-            outcome = Released() if each.future.cancelled() else each.future.result()
-            if isinstance(outcome, Committed):
-                change = outcome.change
+            if not each.future.cancelled():
+                each.future.result()  # raises what is a mistake of ours
+            if isinstance(each.outcome, Committed):
+                change = each.outcome.change
                 self.lane.note([each.job.id])
                 self._tally(each.job, change)
             else:
-                change = after(each.job, outcome, each.task.retry, has_hook=each.task.finishes)
+                change = after(each.job, each.outcome, each.task.retry, has_hook=each.task.finishes)
                 self._say(each.job, each.task, change)
             self.log.ended(each.task.label(each.job), change, time.monotonic() - each.began)
 

@@ -47,7 +47,7 @@ from dibs.task import AlreadyDone, Declared
 from dibs.worker.commands import keep, kept
 from dibs.worker.forks import forks_before
 from dibs.worker.processes import Processes
-from dibs.worker.provider import Providers, told_to_stop
+from dibs.worker.provider import Providers
 from dibs.worker.threads import DaemonThreads
 from dibs.worker.transaction import JobTransaction
 
@@ -105,12 +105,13 @@ class Runner:
         return claims.settle(settles) if source is None else adopted.settle(source, settles)
 
     async def run(self, task: Declared, job: Claimed, current: CurrentJob) -> Outcome | Committed:
-        """The outcome of one attempt. Cancelled from outside, it was handed back: the attempt is not used."""
+        """The outcome of one attempt. Told by us to stop, it was handed back: the attempt is not used."""
         began = time.monotonic()
         permanent = False
+        enter(current)
         try:
             if job.suspect and task.reconcile is not None and not hook_is_spent(job):
-                answered = await self._reconciled(task, job, began)
+                answered = await self._reconciled(task, job, current, began)
                 if answered is not None:
                     return answered
             if isinstance(task, ProviderTask):
@@ -119,7 +120,6 @@ class Runner:
                     return came_to
             if job.finishing > 0:
                 return await self._finish(task, job, current)
-            enter(current)
             permanent = True  # arguments that cannot be read will not be better next time
             arguments = task.signature.load(job.payload)
             permanent = False
@@ -134,7 +134,7 @@ class Runner:
         except BaseException as error:  # user code may raise anything, sys.exit included; the worker lives on
             if current.settled:
                 return _committed(job)
-            if self._told_to_stop():
+            if current.cancelled:
                 return Released()
             if isinstance(error, Snooze):
                 return Snoozed(error.seconds)
@@ -147,9 +147,6 @@ class Runner:
             return _errored(task, job, error, self.worker, time.monotonic() - began, permanent=permanent)
         finally:
             _only_after(self.forks)
-
-    def _told_to_stop(self) -> bool:
-        return told_to_stop()
 
     async def _called(self, task: Declared, job: Claimed, arguments: dict[str, Any], current: CurrentJob) -> Any:
         async def innermost() -> Any:
@@ -215,12 +212,12 @@ class Runner:
                 raise FailedElsewhere(Errored(*outcome))
         return None
 
-    async def _reconciled(self, task: Declared, job: Claimed, began: float) -> Outcome | None:
+    async def _reconciled(self, task: Declared, job: Claimed, current: CurrentJob, began: float) -> Outcome | None:
         """Its last attempt left no outcome: was the work in fact done? Until that is known it is not run again."""
         try:
             return await self._asked(task, job)
         except BaseException as error:
-            if self._told_to_stop():
+            if current.cancelled:
                 raise
             tries = await self._unanswered(job) + 1
             seconds = time.monotonic() - began
@@ -262,7 +259,6 @@ class Runner:
         if hook_is_spent(job):
             said = f"{failed.error}. Its on_failure hook was tried {HOOK_TRIES} times, and given up"
             return Finished("given up", encode(failure(job.attempts, said, worker=self.worker)))
-        enter(current)
         transaction = JobTransaction(self.engine, current, lambda: self._settle(task, job, Done(JobState.FAILED)))
         if inspect.iscoroutinefunction(task.on_failure):
             async with transaction as connection:

@@ -18,6 +18,7 @@ from dibs.job import Lease, WorkerId
 from dibs.operations import workers
 from dibs.operations.adopted import Source
 from dibs.task import Declared
+from dibs.worker.contained import contain
 from dibs.worker.feed import Feed
 from dibs.worker.heart import Heart, Pulse, suspend_clock
 from dibs.worker.holding import Holding
@@ -69,6 +70,7 @@ class Worker(Turns):
     async def run(self) -> Stats:
         """Work until `stop` is called."""
         self.loop = asyncio.get_running_loop()
+        contain(self.loop)
         self.progress = Progress(self.engine, self.loop)
         sources = [source for source in await self.find() if self.wanted is None or source.name in self.wanted]
         self.feeds = {source.name: Feed(source) for source in sources}
@@ -294,6 +296,7 @@ class Worker(Turns):
         return len(self.running)
 
     async def _leave(self) -> None:
+        self._cancel(self.running.values())  # we may have been cancelled ourselves
         self.runner.close()
         try:
             if self.lanes:
