@@ -165,6 +165,7 @@ class Workplace:
             middleware=self._middleware,
             limits=Limits(max_jobs, max_memory),
             find=self.sources,
+            app=self,
         )
 
     async def sources(self, within: float | None = None) -> list[Source]:
@@ -242,6 +243,7 @@ class Workplace:
                 queues=None if queues is None else checked_queues(queues),
                 middleware=self._middleware,
                 public_url=self.settings.public_url or "",
+                app=self,
                 sources=await self.sources(deadline),
             )
             return await drain.run()

@@ -64,6 +64,7 @@ class Drain:
     on_settled: Callable[[Claimed, Change], None] | None = None
     middleware: Sequence[Middleware] = ()
     public_url: str = ""
+    app: Any = None  # whose jobs they are
     log: JobLog = field(default_factory=JobLog)
     report: DrainReport = field(default_factory=DrainReport)
     name: str = field(default_factory=new_name)
@@ -125,6 +126,7 @@ class Drain:
             self.middleware,
             sources={source.name: source for source in self.sources},
             public_url=self.public_url,
+            app=self.app,
         )
         progress = self.loop.create_task(self.progress.run(), name="progress")
         self.heart.start()

@@ -9,8 +9,9 @@ import os
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -75,6 +76,7 @@ class Runner:
     forks: int = field(default_factory=forks_before)
     sources: Mapping[str, Source] = field(default_factory=dict)
     public_url: str = ""
+    app: Any = None  # a Dibs, which this layer does not know: what the job of a hook asks
     providers: Providers = field(init=False)
     batches: tuple[Callable[[int], Any], Callable[[int], Any]] = field(init=False)  # how a job finds its own
 
@@ -255,14 +257,13 @@ class Runner:
         """There is nothing left to try: the hook and FAILED, in one transaction."""
         if task.on_failure is None:
             return Finished()
-        failed = await self.engine.arun(jobs.get(job.id))
         if hook_is_spent(job):
-            said = f"{failed.error}. Its on_failure hook was tried {HOOK_TRIES} times, and given up"
-            return Finished("given up", encode(failure(job.attempts, said, worker=self.worker)))
+            return await self._given_up(job)
+        failed = replace(await self.engine.arun(jobs.get(job.id)), app=self.app)
         transaction = JobTransaction(self.engine, current, lambda: self._settle(task, job, Done(JobState.FAILED)))
         if inspect.iscoroutinefunction(task.on_failure):
             async with transaction as connection:
-                await task.on_failure(failed, connection)
+                await self._call(task, partial(task.on_failure, failed, connection), {}, is_async=True)
         else:
 
             def in_thread(hook: Callable[..., Any] = task.on_failure) -> None:
@@ -271,6 +272,12 @@ class Runner:
 
             await self._in_thread(in_thread, task.timeout)
         return _committed(job)
+
+    async def _given_up(self, job: Claimed) -> Finished:
+        said = f"Its on_failure hook was tried {HOOK_TRIES} times, and given up"
+        with suppress(Exception):  # it may be that nobody can read the job, and that this is why
+            said = f"{(await self.engine.arun(jobs.get(job.id))).error}. {said}"
+        return Finished("given up", encode(failure(job.attempts, said, worker=self.worker)))
 
 
 class FailedElsewhere(Exception):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from typing import Any
 
 from dibs.config import Settings
 from dibs.engines.engine import Engine
@@ -57,9 +58,10 @@ class Worker(Turns):
         middleware: Sequence[Middleware] = (),
         limits: Limits = Limits(),  # noqa: B008  # it is frozen
         find: Callable[[], Awaitable[Sequence[Source]]] = no_sources,
+        app: Any = None,
     ) -> None:
         super().__init__(engine, tasks, settings, queues, limits)
-        self.middleware, self.find = middleware, find
+        self.middleware, self.find, self.app = middleware, find, app
         self.threads = DaemonThreads(settings.concurrency, "dibs-job")
         self.enlisted: Callable[[Sequence[WorkerId]], None] = lambda rows: None
         self.begun, self.ended, self.forgotten = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -83,6 +85,7 @@ class Worker(Turns):
             self.middleware,
             sources={source.name: source for source in sources},
             public_url=self.settings.public_url or "",
+            app=self.app,
         )
         began = suspend_clock()
         rows = [await self._enlist() for _ in range(self.engine.can.lanes + len(sources))]
