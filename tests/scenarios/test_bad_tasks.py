@@ -89,6 +89,11 @@ def grows_in_process(n: int) -> None:
         GROWN.append(bytearray(16 << 20))
 
 @app.task(process=True, max_attempts=1)
+def grows_and_stays(n: int) -> int:
+    GROWN.append(bytearray(os.urandom(1 << 10) * (300 << 10)))
+    return os.getpid()
+
+@app.task(process=True, max_attempts=1)
 def leaves_children(n: int) -> list[int]:
     return [subprocess.Popen(["sleep", "600"]).pid for _ in range(3)]
 
@@ -184,6 +189,18 @@ def test_a_worker_whose_task_has_eaten_much_memory_is_replaced(tmp_path: Path, u
         assert runs_others(team)
         assert pid not in member.children()
         assert member.stop() == 0
+
+
+@on_one
+def test_a_process_whose_task_has_eaten_much_memory_is_ended_and_its_worker_stays(tmp_path: Path, url: str) -> None:
+    with Team.hire(tmp_path, url, CODE, lease=2.0, beat=0.3) as team:
+        member = team.start("--max-memory", "200", "--concurrency", "1")
+        (pid,) = member.children()
+        ran = [team.app.join(job_id, 60).result for job_id in team.add("grows_and_stays", 2)]
+        assert len(set(ran)) == 2
+        team.until(lambda: not any(map(is_alive, map(str, ran))), "both ended")
+        assert "has grown to" in member.said()
+        assert member.children() == [pid], member.said()
 
 
 @on_one

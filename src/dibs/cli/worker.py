@@ -31,7 +31,9 @@ ORPHANED = 1.0  # seconds that running jobs have to finish when the supervisor i
 @click.option("--processes", type=click.IntRange(1, 1_000), default=1, show_default=True, help="Worker processes.")
 @click.option("--queues", help="Only these, joined by commas: in strict order, or by weight as in mail=3,media=1.")
 @click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after so many jobs.")
-@click.option("--max-memory", type=click.IntRange(1), metavar="MB", help="Replace a process that has grown over this.")
+@click.option(
+    "--max-memory", type=click.IntRange(1), metavar="MB", help="Replace any process that has grown over this."
+)
 @log_options
 def worker(
     target: str | None,

@@ -26,6 +26,7 @@ from dibs.worker.holding import Holding
 from dibs.worker.housekeeping import Housekeeping
 from dibs.worker.identity import enlist
 from dibs.worker.lane import Lane
+from dibs.worker.processes import Processes
 from dibs.worker.progress import Progress
 from dibs.worker.rows import RowLane, RowWatch
 from dibs.worker.run import Middleware, Runner
@@ -83,6 +84,7 @@ class Worker(Turns):
             self.threads,
             self.progress.tell,
             self.middleware,
+            Processes(self.limits.megabytes),
             sources={source.name: source for source in sources},
             public_url=self.settings.public_url or "",
             app=self.app,
