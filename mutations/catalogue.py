@@ -927,7 +927,7 @@ RULES = [
     rule(
         "a drain starts what a late answer brings",
         "worker/drain.py",
-        "        if self._in_trouble():\n            self._say",
+        "        if self.stopping or self._in_trouble():\n            self._say",
         "        if False:\n            self._say",
         "tests/worker/test_drain.py",
     ),

@@ -629,6 +629,37 @@ def test_the_deadline_comes_although_a_task_does_not_listen(app: Dibs) -> None:
     assert (app.get(job.id).state, app.get(job.id).attempts) == (JobState.PENDING, 0)
 
 
+@pytest.mark.parametrize("patient", [True, False])
+async def test_a_drain_that_is_told_to_stop(url: str, patient: bool) -> None:
+    """It claims no more and lets what runs finish, for a while; told twice it hands that back at once."""
+    app = Dibs(url, lease=LEASE, beat=BEAT, grace=0.3 if patient else PATIENCE)
+    begun, go = list[str](), asyncio.Event()
+
+    @app.task
+    async def waits(how: str) -> None:
+        begun.append(how)
+        await (go.wait() if how == "ends" else told_to_stop())
+
+    ids = await app.aenqueue_many([waits.call(how=how) for how in ("ends", "endless", "late")])
+    drain = app.drainer(concurrency=2)
+    draining = asyncio.create_task(drain.run())
+    async with asyncio.timeout(PATIENCE / 2):
+        while len(begun) < 2:  # noqa: ASYNC110  # nothing tells it
+            await asyncio.sleep(0.005)
+        drain.stop()
+        if patient:
+            go.set()
+        else:
+            drain.stop()
+        report = await draining
+    assert (report.claimed, report.successful, report.released) == (2, int(patient), 2 - int(patient))
+    found = [await app.aget(job_id) for job_id in ids]
+    assert [job.state for job in found] == ["SUCCESSFUL" if patient else "PENDING", "PENDING", "PENDING"]
+    assert [job.attempts for job in found] == [int(patient), 0, 0]
+    assert await app.engine.arun(workers.list_workers()) == []
+    await app.aclose()
+
+
 def test_a_task_that_makes_an_error_of_being_stopped_keeps_its_attempt(app: Dibs) -> None:
     @app.task
     async def clumsy() -> None:

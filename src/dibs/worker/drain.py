@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +56,9 @@ class Drain:
     tasks: Mapping[str, Declared]
     lease: float
     beat: float
+    grace: float
     concurrency: int
+    find: Callable[[], Awaitable[Sequence[Source]]]
     tells: bool = True  # of every change
     limit: int | None = None
     deadline: float | None = None
@@ -69,7 +71,7 @@ class Drain:
     report: DrainReport = field(default_factory=DrainReport)
     name: str = field(default_factory=new_name)
     running: dict[Lease, Running] = field(default_factory=dict)
-    sources: Sequence[Source] = ()
+    sources: Sequence[Source] = ()  # that were found
     feeds: dict[str, Feed] = field(default_factory=dict)  # adopted tables by their names
     feed: Feed = field(default_factory=Feed)  # the queues
     unknown: list[str] = field(default_factory=list)
@@ -88,12 +90,13 @@ class Drain:
     misses: int = 0
     names: list[str] = field(default_factory=list)
     named_at: float = 0.0
+    stopping: bool = False
 
     async def run(self) -> DrainReport:
         """Work until nothing is due, the limit is reached, or the deadline is near."""
         self.loop = asyncio.get_running_loop()
         contain(self.loop)
-        self.sources = [each for each in self.sources if self.queues is None or each.name in self.queues]
+        self.sources = [each for each in await self.find() if self.queues is None or each.name in self.queues]
         self.feeds = {source.name: Feed(source) for source in self.sources}
         began = suspend_clock()
         worker, *others = [
@@ -144,6 +147,14 @@ class Drain:
         log.info("Worker stopped: %s: %s", self.name, self.report)
         return self.report
 
+    def stop(self) -> None:
+        """Claim no more, let what runs finish within the grace time, hand the rest back. Said twice: now."""
+        seconds = 0.0 if self.stopping else self.grace
+        self.stopping = True
+        self.loop.call_later(seconds, self._cancel_all)
+        until = time.monotonic() - self.began + seconds + STOP_EARLY  # also for what does not let itself be stopped
+        self.deadline = until if self.deadline is None else min(until, self.deadline)
+
     async def _begin(self) -> None:
         await mind_spelling(self.engine, self.queues or (), self.tasks.values(), self.feeds)
         self.silent = await self.engine.arun(workers.silent(SILENT_LEASES))
@@ -191,7 +202,7 @@ class Drain:
 
     def _room(self) -> int:
         """How many jobs may start now."""
-        if self._late() or self._in_trouble():
+        if self.stopping or self._late() or self._in_trouble():
             return 0
         left = self.concurrency if self.limit is None else self.limit - self.report.claimed
         return max(0, min(self.concurrency - len(self.running), left))
@@ -224,7 +235,7 @@ class Drain:
             self.unknown.append(job.type)
             self.feed.settles.append((job, Settle(job.lease, Back(Way.RELEASE))))
             return
-        if self._in_trouble():
+        if self.stopping or self._in_trouble():
             self._say(job, task, Back(Way.RELEASE))
             return
         self.report.claimed += 1
@@ -290,7 +301,7 @@ class Drain:
 
     async def _wait_for_due(self, room: int) -> bool:
         """Nothing runs and nothing was claimed: wait for what is due soon, or end."""
-        if self._late() or (self.limit is not None and self.report.claimed >= self.limit):
+        if self.stopping or self._late() or (self.limit is not None and self.report.claimed >= self.limit):
             return False
         if room == 0:  # the last beat failed: nothing may start before one goes through
             await asyncio.sleep(PAUSE)
