@@ -62,6 +62,11 @@ async def waits_after_fork(n: int) -> str:
     await asyncio.sleep(0.01)
     return "parent"
 
+@app.task
+async def leaves_later(n: int) -> None:
+    asyncio.get_running_loop().call_soon(sys.exit, 7)
+    await asyncio.sleep(600)
+
 @app.task(max_attempts=2)
 def closes(n: int) -> None:
     ledger(f"closes {n}")
@@ -158,6 +163,17 @@ def test_a_task_that_closes_the_files_of_its_worker(tmp_path: Path, url: str) ->
         team.until(lambda: Counter(line.split()[0] for line in team.ledger())["good"] >= 50, "the others ran")
         assert {team.app.join(job_id, 60).state for job_id in ids} == {JobState.SUCCESSFUL}
         assert team.app.join(bad, 60).state is JobState.FAILED
+
+
+@on_one
+def test_a_callback_that_ends_the_worker_is_a_crash_and_charged_for(tmp_path: Path, url: str) -> None:
+    """Nobody can tell whose it is. So it is as if it had been killed: who ran then is tried alone."""
+    with Team.hire(tmp_path, url, CODE, lease=2.0, beat=0.3) as team:
+        member = team.start()
+        failed = team.app.join(team.add("leaves_later")[0], 60)
+        assert (failed.state, failed.attempts) == (JobState.FAILED, 3)
+        assert runs_others(team)
+        assert "SystemExit" in member.said()
 
 
 def runs_others(team: Team, count: int = 20) -> bool:

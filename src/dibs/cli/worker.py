@@ -94,21 +94,26 @@ def run_child(app: Dibs, made: Worker, lifeline: Lifeline) -> None:
         finally:
             await app.aclose()
 
+    factory = None
     with suppress(ImportError):
         import uvloop
 
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        try:
             runner.run(work())
-        _leave_now()
-    asyncio.run(work())
-    _leave_now()
+        except (SystemExit, KeyboardInterrupt) as error:
+            # Of a callback, and nobody knows of which job. To hand back what runs would charge nobody, over and over.
+            log.critical("A callback has ended this process, which counts as a crash: %r", error, exc_info=error)
+            _leave_now(1)
+    _leave_now(0)
 
 
-def _leave_now() -> None:
+def _leave_now(code: int) -> None:
     """A job's thread that does not end must not keep the process."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 def _freed(app: Dibs, rows: Sequence[WorkerId]) -> int:
