@@ -629,6 +629,7 @@ def test_the_deadline_comes_although_a_task_does_not_listen(app: Dibs) -> None:
     assert (app.get(job.id).state, app.get(job.id).attempts) == (JobState.PENDING, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patient", [True, False])
 async def test_a_drain_that_is_told_to_stop(url: str, patient: bool) -> None:
     """It claims no more and lets what runs finish, for a while; told twice it hands that back at once."""
