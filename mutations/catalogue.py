@@ -820,6 +820,20 @@ RULES = [
         "tests/scenarios/test_bad_tasks.py",
     ),
     rule(
+        "a task of a job ends the worker",
+        "worker/contained.py",
+        "made = coroutine if lease_here() is None else Contained(coroutine)",
+        "made = coroutine",
+        "tests/worker/test_contained.py",
+    ),
+    rule(
+        "who stops himself keeps his attempt",
+        "worker/run.py",
+        "            if current.cancelled:\n                return Released()\n",
+        "            if isinstance(error, asyncio.CancelledError):\n                return Released()\n",
+        "tests/worker/test_drain.py",
+    ),
+    rule(
         "a process outlives its worker",
         "worker/child.py",
         "            pass\n        _die()\n",
@@ -960,7 +974,7 @@ RULES = [
     rule(
         "a drain starts what a late answer brings",
         "worker/drain.py",
-        "        if self._in_trouble():\n            self._say",
+        "        if self.stopping or self._in_trouble():\n            self._say",
         "        if False:\n            self._say",
         "tests/worker/test_drain.py",
     ),

@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.config import Settings
@@ -24,6 +25,7 @@ from dibs.task import Declared
 if TYPE_CHECKING:
     from dibs.adopted.source import Adopted
     from dibs.operations.adopted import Source
+    from dibs.worker.drain import Drain
     from dibs.worker.embedded import WorkerThread
     from dibs.worker.report import DrainReport
     from dibs.worker.run import Middleware
@@ -62,7 +64,8 @@ class Workplace:
         >>> print(Dibs("sqlite:///shop.db").drain().claimed)
         0
         """
-        return _blocking(self._drain(limit, concurrency, deadline, queues, close=True))
+        drain = self.drainer(limit=limit, concurrency=concurrency, deadline=deadline, queues=queues)
+        return _blocking(self._drained(drain))
 
     async def adrain(
         self,
@@ -73,7 +76,37 @@ class Workplace:
         queues: Sequence[str] | None = None,
     ) -> DrainReport:
         """The same for async code."""
-        return await self._drain(limit, concurrency, deadline, queues)
+        return await self.drainer(limit=limit, concurrency=concurrency, deadline=deadline, queues=queues).run()
+
+    def drainer(
+        self,
+        *,
+        limit: int | None = None,
+        concurrency: int | None = None,
+        deadline: float | None = None,
+        queues: Sequence[str] | None = None,
+    ) -> Drain:
+        """A drain that has not begun: what `dibs drain` and `drain` run."""
+        from dibs.worker.drain import Drain
+
+        return Drain(
+            self.engine,
+            self.tasks,
+            lease=self.settings.lease,
+            beat=self.settings.beat,
+            grace=self.settings.grace,
+            concurrency=self.settings.concurrency
+            if concurrency is None
+            else int(checked_number("concurrency", concurrency, 1, 10_000)),
+            find=partial(self.sources, deadline),
+            tells=self.settings.events,
+            limit=None if limit is None else int(checked_number("limit", limit, 0, MAX_LIMIT)),
+            deadline=None if deadline is None else checked_number("deadline", deadline, 0.001, 86400, whole=False),
+            queues=None if queues is None else checked_queues(queues),
+            middleware=self._middleware,
+            public_url=self.settings.public_url or "",
+            app=self,
+        )
 
     @asynccontextmanager
     async def running(
@@ -165,6 +198,7 @@ class Workplace:
             middleware=self._middleware,
             limits=Limits(max_jobs, max_memory),
             find=self.sources,
+            app=self,
         )
 
     async def sources(self, within: float | None = None) -> list[Source]:
@@ -216,38 +250,11 @@ class Workplace:
         """The same for async code."""
         await self.engine.aclose()
 
-    async def _drain(
-        self,
-        limit: int | None,
-        concurrency: int | None,
-        deadline: float | None,
-        queues: Sequence[str] | None,
-        *,
-        close: bool = False,
-    ) -> DrainReport:
-        from dibs.worker.drain import Drain
-
+    async def _drained(self, drain: Drain) -> DrainReport:
         try:
-            drain = Drain(
-                self.engine,
-                self.tasks,
-                lease=self.settings.lease,
-                beat=self.settings.beat,
-                concurrency=self.settings.concurrency
-                if concurrency is None
-                else int(checked_number("concurrency", concurrency, 1, 10_000)),
-                tells=self.settings.events,
-                limit=None if limit is None else int(checked_number("limit", limit, 0, MAX_LIMIT)),
-                deadline=None if deadline is None else checked_number("deadline", deadline, 0.001, 86400, whole=False),
-                queues=None if queues is None else checked_queues(queues),
-                middleware=self._middleware,
-                public_url=self.settings.public_url or "",
-                sources=await self.sources(deadline),
-            )
             return await drain.run()
         finally:
-            if close:
-                await self.engine.aclose()
+            await self.aclose()
 
 
 def _ended(worker: Worker, work: asyncio.Task[Any]) -> None:

@@ -1,11 +1,13 @@
 """`dibs drain`: run what is due, and end."""
 
 import json
+import signal
+import subprocess
 
 import pytest
 
 from dibs import Dibs
-from tests.cli.commands import Shell
+from tests.cli.commands import PROGRAM, Shell
 
 APP = """
 from dibs import Dibs
@@ -18,6 +20,18 @@ def greet(name: str) -> str:
 @app.task(name="broken", max_attempts=1)
 def broken() -> None:
     raise ValueError("boom")
+"""
+
+
+STOPPED = """
+import asyncio
+from dibs import Dibs
+app = Dibs({url!r}, grace=0.1)
+
+@app.task(name="endless")
+async def endless() -> None:
+    print("begun", flush=True)
+    await asyncio.Event().wait()
 """
 
 
@@ -97,6 +111,21 @@ def test_the_real_program(shell: Shell, name: str, app: Dibs) -> None:
     done = shell.real("drain", name, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["successful"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_it_hands_back_what_does_not_end(shell: Shell, url: str, app: Dibs, number: int) -> None:
+    name = shell.write(STOPPED.format(url=url))
+    app.task(name="endless")(lambda: None).enqueue()
+    with subprocess.Popen([PROGRAM, "drain", f"{name}:app"], cwd=shell.folder, stdout=subprocess.PIPE, text=True) as it:
+        assert it.stdout is not None
+        assert it.stdout.readline() == "begun\n"
+        it.send_signal(number)
+        said, _ = it.communicate(timeout=60)
+    assert it.returncode == 0
+    assert said.endswith("1 released\n")
+    assert (app.get(1).state, app.get(1).attempts) == ("PENDING", 0)
 
 
 def test_a_database_has_no_tasks(shell: Shell, url: str, app: Dibs) -> None:

@@ -49,11 +49,23 @@ async def in_loop(n: int, how: str) -> str:
     return misbehave(how)
 
 @app.task(max_attempts=1)
+async def in_task(n: int, how: str) -> str:
+    async def misbehaves():
+        return misbehave(how)
+
+    return await asyncio.create_task(misbehaves())
+
+@app.task(max_attempts=1)
 async def waits_after_fork(n: int) -> str:
     if os.fork() == 0:
         ledger(f"copy {os.getpid()}")
     await asyncio.sleep(0.01)
     return "parent"
+
+@app.task
+async def leaves_later(n: int) -> None:
+    asyncio.get_running_loop().call_soon(sys.exit, 7)
+    await asyncio.sleep(600)
 
 @app.task(max_attempts=2)
 def closes(n: int) -> None:
@@ -80,6 +92,11 @@ def grows_in_process(n: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
     while True:
         GROWN.append(bytearray(16 << 20))
+
+@app.task(process=True, max_attempts=1)
+def grows_and_stays(n: int) -> int:
+    GROWN.append(bytearray(os.urandom(1 << 10) * (300 << 10)))
+    return os.getpid()
 
 @app.task(process=True, max_attempts=1)
 def leaves_children(n: int) -> list[int]:
@@ -117,6 +134,8 @@ def test_what_a_task_does_is_its_own_affair(tmp_path: Path, url: str) -> None:
         (pid,) = member.children()
         tasks = {kind: team.app.task(name=f"shop.{kind}")(lambda n, how: None) for kind in ("in_thread", "in_loop")}
         jobs = {(kind, how): task.enqueue(n=1, how=how) for kind, task in tasks.items() for how in (*ERRORS, *RESULTS)}
+        in_task = team.app.task(name="shop.in_task")(lambda n, how: None)
+        jobs |= {("in_task", how): in_task.enqueue(n=1, how=how) for how in ERRORS}
         (forked,) = team.add("waits_after_fork", 1)
         ids = team.add("good", 20)
         for (kind, how), job in jobs.items():
@@ -144,6 +163,17 @@ def test_a_task_that_closes_the_files_of_its_worker(tmp_path: Path, url: str) ->
         team.until(lambda: Counter(line.split()[0] for line in team.ledger())["good"] >= 50, "the others ran")
         assert {team.app.join(job_id, 60).state for job_id in ids} == {JobState.SUCCESSFUL}
         assert team.app.join(bad, 60).state is JobState.FAILED
+
+
+@on_one
+def test_a_callback_that_ends_the_worker_is_a_crash_and_charged_for(tmp_path: Path, url: str) -> None:
+    """Nobody can tell whose it is. So it is as if it had been killed: who ran then is tried alone."""
+    with Team.hire(tmp_path, url, CODE, lease=2.0, beat=0.3) as team:
+        member = team.start()
+        failed = team.app.join(team.add("leaves_later")[0], 60)
+        assert (failed.state, failed.attempts) == (JobState.FAILED, 3)
+        assert runs_others(team)
+        assert "SystemExit" in member.said()
 
 
 def runs_others(team: Team, count: int = 20) -> bool:
@@ -175,6 +205,18 @@ def test_a_worker_whose_task_has_eaten_much_memory_is_replaced(tmp_path: Path, u
         assert runs_others(team)
         assert pid not in member.children()
         assert member.stop() == 0
+
+
+@on_one
+def test_a_process_whose_task_has_eaten_much_memory_is_ended_and_its_worker_stays(tmp_path: Path, url: str) -> None:
+    with Team.hire(tmp_path, url, CODE, lease=2.0, beat=0.3) as team:
+        member = team.start("--max-memory", "200", "--concurrency", "1")
+        (pid,) = member.children()
+        ran = [team.app.join(job_id, 60).result for job_id in team.add("grows_and_stays", 2)]
+        assert len(set(ran)) == 2
+        team.until(lambda: not any(map(is_alive, map(str, ran))), "both ended")
+        assert "has grown to" in member.said()
+        assert member.children() == [pid], member.said()
 
 
 @on_one

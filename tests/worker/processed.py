@@ -62,6 +62,16 @@ def fail(how: str) -> Any:
     return None
 
 
+@app.task(process=True, max_attempts=1)
+async def leave() -> None:
+    """In a task of its own."""
+
+    async def leaves() -> None:
+        sys.exit(3)
+
+    await asyncio.gather(leaves())
+
+
 @app.task(process=True)
 def later() -> str:
     """The first attempt asks for a second."""

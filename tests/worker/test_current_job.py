@@ -12,6 +12,7 @@ import pytest
 from dibs import Dibs, Done, Job, JobState, Permanent, RetryAfter, current_job
 from dibs.errors import InvalidOption
 from tests.actors import Actors
+from tests.apps import on_sqlite
 
 KINDS = ["sync", "async"]
 
@@ -241,6 +242,52 @@ def test_after_ten_tries_it_is_failed_without_its_hook(app: Dibs, actors: Actors
     assert failed.error == "ValueError: no. Its on_failure hook was tried 10 times, and given up"
     assert [each["error"] for each in failed.failures] == ["ValueError: no", failed.error]
     assert actors.sql("select hook_error from dibs.dead") == [("given up",)]
+
+
+@on_sqlite  # PostgreSQL refuses such a text
+def test_after_ten_tries_it_is_failed_also_when_nobody_can_read_it(app: Dibs, actors: Actors) -> None:
+    def refund(job: Job, connection: Any) -> None:
+        raise OSError("never")
+
+    task(app, "sync", lambda: None, max_attempts=1, retry=0, on_failure=refund).enqueue()
+    actors.sql("update dibs.jobs set payload = '{'")
+    assert app.drain(limit=30).claimed == 12
+    assert actors.sql("select hook_error from dibs.dead") == [("given up",)]
+
+
+@pytest.mark.parametrize("hook", KINDS)
+def test_a_hook_may_ask_its_job(app: Dibs, hook: str) -> None:
+    seen: list[JobState] = []
+
+    def looks(job: Job, connection: Any) -> None:
+        seen.append(job.refresh().state)
+
+    async def looks_too(job: Job, connection: Any) -> None:
+        seen.append((await job.arefresh()).state)
+
+    def fails() -> None:
+        raise ValueError("no")
+
+    on_failure = looks if hook == "sync" else looks_too
+    job = task(app, "sync", fails, max_attempts=1, on_failure=on_failure).enqueue()
+    app.drain()
+    assert (seen, job.refresh().state) == ([JobState.RUNNING], JobState.FAILED)
+
+
+def test_a_coroutine_that_is_a_hook_has_the_time_of_its_task(app: Dibs) -> None:
+    tries: list[int] = []
+
+    async def waits(job: Job, connection: Any) -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            await asyncio.Event().wait()
+
+    def fails() -> None:
+        raise ValueError("no")
+
+    job = task(app, "sync", fails, max_attempts=1, retry=0, timeout=0.1, on_failure=waits).enqueue()
+    app.drain()
+    assert (len(tries), job.refresh().state) == (2, JobState.FAILED)
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -449,6 +449,63 @@ def test_whatever_a_task_raises_the_others_go_on(app: Dibs, error: BaseException
     assert type(error).__name__ in (app.get(job.id).error or "")
 
 
+async def gathered(coroutine: Coroutine[Any, Any, None]) -> None:
+    await asyncio.gather(coroutine)
+
+
+async def grouped(coroutine: Coroutine[Any, Any, None]) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(coroutine)
+
+
+async def nested(coroutine: Coroutine[Any, Any, None]) -> None:
+    await asyncio.create_task(gathered(coroutine))
+
+
+@pytest.mark.parametrize("begun", [gathered, grouped, nested], ids=lambda begun: begun.__name__)
+@pytest.mark.parametrize("error", [SystemExit(7), KeyboardInterrupt()], ids=lambda error: type(error).__name__)
+def test_what_would_end_the_process_in_a_task_of_a_job_fails_that_job_alone(
+    app: Dibs, error: BaseException, begun: Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, None]]
+) -> None:
+    async def leaves() -> None:
+        raise error
+
+    @app.task(max_attempts=1)
+    async def begins() -> None:
+        await begun(leaves())
+
+    @app.task(max_attempts=1)
+    async def asks() -> None:
+        await asyncio.sleep(0.05)
+
+    job, fine = begins.enqueue(), asks.enqueue()
+    report = work(app)
+    assert (report.failed, report.successful, report.released) == (1, 1, 0)
+    failed = app.get(job.id)
+    assert (failed.state, failed.attempts, app.get(fine.id).attempts) == (JobState.FAILED, 1, 1)
+    assert type(error).__name__ in failed.failures[0]["traceback"]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_who_stops_himself_has_failed(app: Dibs, waits: bool) -> None:
+    """Whom we told to stop keeps his attempt; but nobody told this one. Unless he returns after all."""
+
+    @app.task(max_attempts=1)
+    async def stops() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if waits:
+            await told_to_stop()
+        return "done"
+
+    job = stops.enqueue()
+    report = work(app, limit=20)
+    assert (report.failed, report.successful, report.released) == ((1, 0, 0) if waits else (0, 1, 0))
+    ended = app.get(job.id)
+    assert (ended.attempts, ended.result) == (1, None if waits else "done")
+
+
 def test_our_own_errors_are_failures_like_any_other(app: Dibs) -> None:
     """A task that adds a wrong job has failed; its own payload was right, so it is tried again."""
     task = simple(app)
@@ -570,6 +627,38 @@ def test_the_deadline_comes_although_a_task_does_not_listen(app: Dibs) -> None:
 
     assert asyncio.run(bounded()).seconds < PATIENCE / 2
     assert (app.get(job.id).state, app.get(job.id).attempts) == (JobState.PENDING, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("patient", [True, False])
+async def test_a_drain_that_is_told_to_stop(url: str, patient: bool) -> None:
+    """It claims no more and lets what runs finish, for a while; told twice it hands that back at once."""
+    app = Dibs(url, lease=LEASE, beat=BEAT, grace=0.3 if patient else PATIENCE)
+    begun, go = list[str](), asyncio.Event()
+
+    @app.task
+    async def waits(how: str) -> None:
+        begun.append(how)
+        await (go.wait() if how == "ends" else told_to_stop())
+
+    ids = await app.aenqueue_many([waits.call(how=how) for how in ("ends", "endless", "late")])
+    drain = app.drainer(concurrency=2)
+    draining = asyncio.create_task(drain.run())
+    async with asyncio.timeout(PATIENCE / 2):
+        while len(begun) < 2:  # noqa: ASYNC110  # nothing tells it
+            await asyncio.sleep(0.005)
+        drain.stop()
+        if patient:
+            go.set()
+        else:
+            drain.stop()
+        report = await draining
+    assert (report.claimed, report.successful, report.released) == (2, int(patient), 2 - int(patient))
+    found = [await app.aget(job_id) for job_id in ids]
+    assert [job.state for job in found] == ["SUCCESSFUL" if patient else "PENDING", "PENDING", "PENDING"]
+    assert [job.attempts for job in found] == [int(patient), 0, 0]
+    assert await app.engine.arun(workers.list_workers()) == []
+    await app.aclose()
 
 
 def test_a_task_that_makes_an_error_of_being_stopped_keeps_its_attempt(app: Dibs) -> None:

@@ -132,6 +132,13 @@ def test_a_job_that_fails_fails_alone(tasks: Any, how: str, said: str) -> None:
 
 
 @on_file_first
+def test_a_task_that_a_coroutine_began_there_does_not_end_the_process(tasks: Any) -> None:
+    job = tasks.leave.enqueue()
+    tasks.app.drain()
+    assert "SystemExit: 3, in a task that the job began" in str(job.refresh().error)
+
+
+@on_file_first
 def test_the_traceback_is_that_of_the_task(tasks: Any) -> None:
     job = tasks.fail.enqueue(how="raise")
     tasks.app.drain()

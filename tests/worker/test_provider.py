@@ -690,6 +690,18 @@ def test_a_question_may_raise_anything(app: Dibs, provider: Provider, error: Bas
     assert job.refresh().state is JobState.SUCCESSFUL
 
 
+def test_a_submit_that_would_end_the_process_has_failed(app: Dibs) -> None:
+    @app.provider_task(name="summarise", after_crash="resubmit", max_attempts=1, **QUICK)
+    class Leaves:
+        async def submit(self, key: str) -> str:
+            raise SystemExit(7)
+
+    job = Leaves.enqueue()
+    work(app)
+    assert job.refresh().state is JobState.FAILED
+    assert "SystemExit: 7" in str(job.refresh().error)
+
+
 def test_options_of_tasks_that_a_provider_has_not(app: Dibs) -> None:
     for option in ("reconcile", "process"):
         with pytest.raises(InvalidOption, match=option):

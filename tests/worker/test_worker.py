@@ -16,7 +16,7 @@ from dibs.engines.sqlite import wakeups as sqlite_wakeups
 from dibs.engines.sqlite.engine import SqliteEngine
 from dibs.errors import ConfigError, InvalidOption, NotMigrated, Unreachable
 from dibs.job import Claimed, JobId, WorkerId
-from dibs.operations import queues, workers
+from dibs.operations import holding, queues, workers
 from dibs.operations.claims import Settle, Turn
 from dibs.worker import wakeups
 from dibs.worker.buffer import Wish
@@ -162,6 +162,43 @@ async def test_a_job_that_is_cancelled_and_retried_at_once_does_not_run_beside_i
         assert await app.acancel(job.id)
         await app.aretry(job.id)
         assert (await job.ajoin(PATIENCE)).result == "second"
+
+
+async def test_a_server_outlives_a_task_of_a_job_that_would_end_the_process(app: Dibs) -> None:
+    @app.task(max_attempts=1)
+    async def begins() -> None:
+        await asyncio.gather(leaves())
+
+    async def leaves() -> None:
+        raise SystemExit(7)
+
+    @app.task
+    async def fine() -> None: ...
+
+    async with at_work(app):
+        failed = await (await begins.aenqueue()).ajoin(PATIENCE)
+        assert (failed.state, failed.attempts) == (JobState.FAILED, 1)
+        assert "SystemExit: 7, in a task that the job began" in str(failed.error)
+        assert (await (await fine.aenqueue()).ajoin(PATIENCE)).state is JobState.SUCCESSFUL
+
+
+@pytest.mark.parametrize("says", [True, False])
+async def test_a_job_that_stops_itself_has_failed_and_leaves_its_place(app: Dibs, says: bool) -> None:
+    @app.task(max_attempts=1)
+    async def stops() -> None:
+        if says:
+            current_job().progress(1)  # which is stored when the job ends, and so waits
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if not says:
+            await asyncio.Event().wait()
+
+    async with at_work(app, concurrency=1) as worker:
+        for _ in range(2):
+            ended = await (await stops.aenqueue()).ajoin(PATIENCE)
+            assert (ended.state, ended.attempts) == (JobState.SUCCESSFUL if says else JobState.FAILED, 1)
+        assert worker.stats.released == 0
 
 
 async def test_many_jobs_are_run_once_each(app: Dibs) -> None:
@@ -325,10 +362,25 @@ async def test_what_is_held_of_a_queue_that_is_paused_goes_back(
 ) -> None:
     """With the next turn; and soon where none is taken, because all that runs takes long."""
     app = Dibs(url, lease=LEASE, beat=BEAT, prefetch=20, concurrency=1)
-    go, ran = asyncio.Event(), list[str]()
+    go, ran, paused = asyncio.Event(), list[str](), asyncio.Event()
+    turn, let_go = Lane.turn, Holding.let_go
+    held: list[set[str]] = []  # when it asked, since the queue was paused
 
     async def never(holding: Holding) -> None:
         await asyncio.Event().wait()
+
+    def note_held() -> None:
+        if paused.is_set():
+            held.append({job.queue for job, _ in worker.buffer.waiting})
+
+    async def noted_turn(lane: Lane, ask: Ask | None, settles: Sequence[Settle] = ()) -> Turn:
+        if ask:
+            note_held()
+        return await turn(lane, ask, settles)
+
+    async def noted_let_go(holding: Holding) -> None:
+        note_held()
+        await let_go(holding)
 
     @app.task
     async def waits() -> None:
@@ -340,20 +392,54 @@ async def test_what_is_held_of_a_queue_that_is_paused_goes_back(
 
     if takes_turns:
         monkeypatch.setattr(Holding, "run", never)
+        monkeypatch.setattr(Lane, "turn", noted_turn)
+    monkeypatch.setattr(Holding, "let_go", noted_let_go)
     ids = [(await waits.aenqueue()).id]
     async with at_work(app, queues=["default", "paused", "other"]) as worker:
         await until(lambda: bool(worker.running))
         ids += await app.aenqueue_many(note.using(queue=queue).call(queue=queue) for queue in ("paused", "other"))
         await until(lambda: len(worker.buffer.waiting) == 2)
         await app.engine.arun(queues.pause("paused"))
+        paused.set()
         if takes_turns:
             await note.using(queue="other").aenqueue(queue="other")
         await until(lambda: {job.queue for job, _ in worker.buffer.waiting} == {"other"})
         await until(lambda: worker.stats.released == 1)
+        at_once = app.engine.can.lanes if takes_turns else 1
+        assert all("paused" not in queues for queues in held[at_once:])
         go.set()
         await app.ajoin(ids[2], PATIENCE)
         held = await app.aget(ids[1])
         assert (set(ran), held.state, held.attempts) == ({"other"}, JobState.PENDING, 0)
+    await app.aclose()
+
+
+@pytest.mark.slow
+async def test_what_others_could_start_goes_back_after_a_few_questions(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the first one after it was held for half a second, of which there are four in a second."""
+    app = Dibs(url, lease=LEASE, beat=BEAT, prefetch=20, concurrency=1)
+    go, questions, let_go = asyncio.Event(), list[int](), Holding.let_go
+
+    async def noted(holding: Holding) -> None:
+        questions.append(len(holding.buffer.waiting))
+        await let_go(holding)
+
+    @app.task
+    async def waits() -> None:
+        await go.wait()
+
+    monkeypatch.setattr(Holding, "let_go", noted)
+    async with at_work(app) as worker:
+        await app.aenqueue_many([waits.call()] * 4)
+        await until(lambda: len(worker.buffer.waiting) == 3)
+        before = len(questions)
+        other = await asyncio.to_thread(Actors(app.engine).worker)
+        await app.engine.arun(holding.ask([other.id]))
+        await until(lambda: worker.stats.released >= 3)
+        assert sum(held == 3 for held in questions[before:]) <= 3
+        go.set()
     await app.aclose()
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 from collections.abc import Mapping
 
 import click
 
+from dibs.app import Dibs
 from dibs.cli.target import load_with_tasks, queue_names, target_argument
+from dibs.worker.drain import Drain
+from dibs.worker.report import DrainReport
 
 
 @click.command()
@@ -25,7 +30,8 @@ def drain(
     queues: str | None,
     as_json: bool,
 ) -> None:
-    """Run what is due, and end: for cron and serverless functions. Any number may overlap.
+    """Run what is due, and end: for cron and serverless functions. Any number may overlap. SIGTERM or Ctrl-C: what runs
+    may finish, as with a worker.
 
     \b
     Example: dibs drain shop.jobs:app --limit 1000 --concurrency 25 --deadline 50
@@ -34,5 +40,17 @@ def drain(
     names = queue_names(queues)
     if isinstance(names, Mapping):
         raise click.BadParameter("a drain serves queues in order; weights are for workers.", param_hint="--queues")
-    report = app.drain(limit=limit, concurrency=concurrency, deadline=deadline, queues=names)
+    made = app.drainer(limit=limit, concurrency=concurrency, deadline=deadline, queues=names)
+    report = asyncio.run(run(app, made))
     click.echo(json.dumps(report.as_dict()) if as_json else str(report))
+
+
+async def run(app: Dibs, made: Drain) -> DrainReport:
+    """To its end, or until told to stop."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, made.stop)
+    try:
+        return await made.run()
+    finally:
+        await app.aclose()

@@ -31,7 +31,9 @@ ORPHANED = 1.0  # seconds that running jobs have to finish when the supervisor i
 @click.option("--processes", type=click.IntRange(1, 1_000), default=1, show_default=True, help="Worker processes.")
 @click.option("--queues", help="Only these, joined by commas: in strict order, or by weight as in mail=3,media=1.")
 @click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after so many jobs.")
-@click.option("--max-memory", type=click.IntRange(1), metavar="MB", help="Replace a process that has grown over this.")
+@click.option(
+    "--max-memory", type=click.IntRange(1), metavar="MB", help="Replace any process that has grown over this."
+)
 @log_options
 def worker(
     target: str | None,
@@ -92,21 +94,26 @@ def run_child(app: Dibs, made: Worker, lifeline: Lifeline) -> None:
         finally:
             await app.aclose()
 
+    factory = None
     with suppress(ImportError):
         import uvloop
 
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        try:
             runner.run(work())
-        _leave_now()
-    asyncio.run(work())
-    _leave_now()
+        except (SystemExit, KeyboardInterrupt) as error:
+            # Of a callback, and nobody knows of which job. To hand back what runs would charge nobody, over and over.
+            log.critical("A callback has ended this process, which counts as a crash: %r", error, exc_info=error)
+            _leave_now(1)
+    _leave_now(0)
 
 
-def _leave_now() -> None:
+def _leave_now(code: int) -> None:
     """A job's thread that does not end must not keep the process."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 def _freed(app: Dibs, rows: Sequence[WorkerId]) -> int:

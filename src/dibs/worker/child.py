@@ -28,6 +28,7 @@ from dibs.job import Claimed, Lease
 from dibs.lifecycle import Committed, Errored, Outcome, Snoozed, Successful
 from dibs.task import Declared
 from dibs.worker.commands import tell_output
+from dibs.worker.contained import contain
 from dibs.worker.frames import Frames, framed
 from dibs.worker.run import Runner, not_begun
 from dibs.worker.threads import DaemonThreads
@@ -48,9 +49,6 @@ class InPlace(Runner):
         result = task.function(**arguments)
         return await result if task.is_async else result
 
-    def _told_to_stop(self) -> bool:
-        return False  # who is to stop is killed
-
 
 class Child:
     """The other end of a slot."""
@@ -60,6 +58,7 @@ class Child:
         self.sending = threading.Lock()
         self.frames = Frames()
         self.loop = asyncio.new_event_loop()
+        contain(self.loop)
         self.tasks: dict[tuple[str, str], tuple[Declared, Any]] = {}
         self.runners: dict[Any, InPlace] = {}  # by their engines
         self.main: str | None = None

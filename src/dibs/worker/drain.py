@@ -10,19 +10,19 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dibs.context import CurrentJob
 from dibs.engines.engine import Engine
 from dibs.job import Claimed, Lease, WorkerId
-from dibs.lifecycle import Back, Change, Committed, Outcome, Released, Way, after
+from dibs.lifecycle import Back, Change, Committed, Way, after
 from dibs.operations import adopted, claims, queues, workers
 from dibs.operations.adopted import Source
 from dibs.operations.claims import Settle, Turn
 from dibs.operations.workers import Beat
 from dibs.task import Declared
+from dibs.worker.contained import contain
 from dibs.worker.feed import Feed
 from dibs.worker.heart import Heart, Pulse, suspend_clock
 from dibs.worker.identity import enlist, new_name
@@ -56,7 +56,9 @@ class Drain:
     tasks: Mapping[str, Declared]
     lease: float
     beat: float
+    grace: float
     concurrency: int
+    find: Callable[[], Awaitable[Sequence[Source]]]
     tells: bool = True  # of every change
     limit: int | None = None
     deadline: float | None = None
@@ -64,11 +66,12 @@ class Drain:
     on_settled: Callable[[Claimed, Change], None] | None = None
     middleware: Sequence[Middleware] = ()
     public_url: str = ""
+    app: Any = None  # whose jobs they are
     log: JobLog = field(default_factory=JobLog)
     report: DrainReport = field(default_factory=DrainReport)
     name: str = field(default_factory=new_name)
     running: dict[Lease, Running] = field(default_factory=dict)
-    sources: Sequence[Source] = ()
+    sources: Sequence[Source] = ()  # that were found
     feeds: dict[str, Feed] = field(default_factory=dict)  # adopted tables by their names
     feed: Feed = field(default_factory=Feed)  # the queues
     unknown: list[str] = field(default_factory=list)
@@ -87,11 +90,13 @@ class Drain:
     misses: int = 0
     names: list[str] = field(default_factory=list)
     named_at: float = 0.0
+    stopping: bool = False
 
     async def run(self) -> DrainReport:
         """Work until nothing is due, the limit is reached, or the deadline is near."""
         self.loop = asyncio.get_running_loop()
-        self.sources = [each for each in self.sources if self.queues is None or each.name in self.queues]
+        contain(self.loop)
+        self.sources = [each for each in await self.find() if self.queues is None or each.name in self.queues]
         self.feeds = {source.name: Feed(source) for source in self.sources}
         began = suspend_clock()
         worker, *others = [
@@ -124,6 +129,7 @@ class Drain:
             self.middleware,
             sources={source.name: source for source in self.sources},
             public_url=self.public_url,
+            app=self.app,
         )
         progress = self.loop.create_task(self.progress.run(), name="progress")
         self.heart.start()
@@ -140,6 +146,14 @@ class Drain:
         self.report.seconds = time.monotonic() - self.began
         log.info("Worker stopped: %s: %s", self.name, self.report)
         return self.report
+
+    def stop(self) -> None:
+        """Claim no more, let what runs finish within the grace time, hand the rest back. Said twice: now."""
+        seconds = 0.0 if self.stopping else self.grace
+        self.stopping = True
+        self.loop.call_later(seconds, self._cancel_all)
+        until = time.monotonic() - self.began + seconds + STOP_EARLY  # also for what does not let itself be stopped
+        self.deadline = until if self.deadline is None else min(until, self.deadline)
 
     async def _begin(self) -> None:
         await mind_spelling(self.engine, self.queues or (), self.tasks.values(), self.feeds)
@@ -188,7 +202,7 @@ class Drain:
 
     def _room(self) -> int:
         """How many jobs may start now."""
-        if self._late() or self._in_trouble():
+        if self.stopping or self._late() or self._in_trouble():
             return 0
         left = self.concurrency if self.limit is None else self.limit - self.report.claimed
         return max(0, min(self.concurrency - len(self.running), left))
@@ -221,32 +235,32 @@ class Drain:
             self.unknown.append(job.type)
             self.feed.settles.append((job, Settle(job.lease, Back(Way.RELEASE))))
             return
-        if self._in_trouble():
+        if self.stopping or self._in_trouble():
             self._say(job, task, Back(Way.RELEASE))
             return
         self.report.claimed += 1
         each = Running(job, task, self.runner.context(task, job), time.monotonic())
-        each.future = self.loop.create_task(self._run(task, job, each.current), name=f"job {job.id}")
+        each.future = asyncio.Task(self._run(each), loop=self.loop, name=f"job {job.id}")
         self.running[each.current.lease] = each
         self.log.claimed(task.label(job), self.name)
 
-    async def _run(self, task: Declared, job: Claimed, current: CurrentJob) -> Outcome | Committed:
-        outcome = await self.runner.run(task, job, current)
-        if self.progress.pending(job.lease):
-            await self.progress.flush(job.lease)
-        return outcome
+    async def _run(self, each: Running) -> None:
+        each.outcome = await self.runner.run(each.task, each.job, each.current)
+        if self.progress.pending(each.job.lease):
+            await self.progress.flush(each.job.lease)
 
     def _collect(self) -> None:
         """Outcomes of jobs that have ended become settles."""
         for each in [each for each in self.running.values() if each.future.done()]:
             del self.running[each.current.lease]
-            outcome = Released() if each.future.cancelled() else each.future.result()
-            if isinstance(outcome, Committed):
-                change = outcome.change
+            if not each.future.cancelled():
+                each.future.result()  # raises what is a mistake of ours
+            if isinstance(each.outcome, Committed):
+                change = each.outcome.change
                 self.lane.note([each.job.id])
                 self._tally(each.job, change)
             else:
-                change = after(each.job, outcome, each.task.retry, has_hook=each.task.finishes)
+                change = after(each.job, each.outcome, each.task.retry, has_hook=each.task.finishes)
                 self._say(each.job, each.task, change)
             self.log.ended(each.task.label(each.job), change, time.monotonic() - each.began)
 
@@ -287,7 +301,7 @@ class Drain:
 
     async def _wait_for_due(self, room: int) -> bool:
         """Nothing runs and nothing was claimed: wait for what is due soon, or end."""
-        if self._late() or (self.limit is not None and self.report.claimed >= self.limit):
+        if self.stopping or self._late() or (self.limit is not None and self.report.claimed >= self.limit):
             return False
         if room == 0:  # the last beat failed: nothing may start before one goes through
             await asyncio.sleep(PAUSE)

@@ -7,6 +7,7 @@ is no longer ours, is killed with all that it started. A process whose worker is
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -21,7 +22,10 @@ from dibs.errors import ProcessDied
 from dibs.job import Claimed, Lease
 from dibs.task import Declared
 from dibs.worker.frames import Frames, framed
+from dibs.worker.stats import memory
 from dibs.worker.supervisor import died
+
+log = logging.getLogger("dibs")
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 SOON, LATER = 0.002, 0.05  # seconds that a job waits for a process before another is begun: up to CORES + 1, and after
@@ -122,7 +126,8 @@ class Slot(asyncio.Protocol):
 class Processes:
     """The processes of one worker: as many as its jobs keep busy, the last one used first."""
 
-    def __init__(self) -> None:
+    def __init__(self, megabytes: int | None = None) -> None:
+        self.megabytes = megabytes  # one that has grown over so many is not used again
         self.idle: list[Slot] = []
         self.wanted: list[asyncio.Future[Slot | None]] = []
         self.count = self.starting = 0
@@ -195,11 +200,24 @@ class Processes:
         return Slot()
 
     def _free(self, slot: Slot) -> None:
+        if self._has_grown(slot):
+            slot.kill()
+            self.count -= 1
+            return
         for wanted in self.wanted:
             if not wanted.done():
                 wanted.set_result(slot)
                 return
         self.idle.append(slot)
+
+    def _has_grown(self, slot: Slot) -> bool:
+        if self.megabytes is None or not slot.alive:
+            return False
+        with suppress(OSError):  # it has ended just now
+            if (used := memory(slot.process.pid)) > self.megabytes:
+                log.info("Process %d of tasks is ended, it has grown to %.0f MB", slot.process.pid, used)
+                return True
+        return False
 
     def close(self) -> None:
         """End them; what runs is killed by whoever waits for it."""

@@ -17,7 +17,7 @@ from functools import partial
 from math import inf
 from typing import Any, Protocol, TypeVar
 
-from dibs.context import CurrentJob, Snooze, enter
+from dibs.context import CurrentJob, Snooze
 from dibs.engines.engine import Engine
 from dibs.errors import InvalidPayload, LeaseLost, Refused
 from dibs.job import Claimed, JobState
@@ -89,11 +89,10 @@ class Providers:
 
     async def run(self, task: ProviderTask, job: Claimed, current: CurrentJob) -> Outcome | Committed | None:
         """What one claim of a job comes to; None: it is to be finished like any other."""
-        enter(current)
         if job.finishing >= CANCELLING:
             return await self._cancel(task, job)
         if job.finishing < 0:
-            return await self._poll(task, job)
+            return await self._poll(task, job, current)
         if job.finishing > 0:
             return None if hook_is_spent(job) else await self._last_question(task, job, current)
         return await self._submit(task, job, current)
@@ -238,7 +237,7 @@ class Providers:
 
     # Asking
 
-    async def _poll(self, task: ProviderTask, job: Claimed) -> Outcome | Committed:
+    async def _poll(self, task: ProviderTask, job: Claimed, current: CurrentJob) -> Outcome | Committed:
         found = await self.engine.arun(submissions.last(job.id))
         if found is None or found.task_id is None:
             return self._final(task, job, LookupError("its submission is not there any more"))
@@ -251,7 +250,7 @@ class Providers:
         except (
             BaseException
         ) as error:  # that is no attempt: what was accepted is asked after until there is no time left
-            if told_to_stop():
+            if current.cancelled:
                 raise
             log.warning("What became of job %s could not be asked: %s: %s", job.id, type(error).__name__, error)
             answer, failure = Waiting(), self.failed(task, job, error).failure
@@ -376,12 +375,6 @@ async def _ended(task: asyncio.Task[Any], seconds: float = inf) -> bool:
         with suppress(asyncio.CancelledError):
             await asyncio.wait([task], timeout=None if seconds == inf else until - time.monotonic())
     return task.done()
-
-
-def told_to_stop() -> bool:
-    """By us. User code may also raise CancelledError by itself, which is a failure like any other."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _checked(answer: Any) -> Answer:

@@ -9,8 +9,9 @@ import os
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -47,7 +48,7 @@ from dibs.task import AlreadyDone, Declared
 from dibs.worker.commands import keep, kept
 from dibs.worker.forks import forks_before
 from dibs.worker.processes import Processes
-from dibs.worker.provider import Providers, told_to_stop
+from dibs.worker.provider import Providers
 from dibs.worker.threads import DaemonThreads
 from dibs.worker.transaction import JobTransaction
 
@@ -75,6 +76,7 @@ class Runner:
     forks: int = field(default_factory=forks_before)
     sources: Mapping[str, Source] = field(default_factory=dict)
     public_url: str = ""
+    app: Any = None  # a Dibs, which this layer does not know: what the job of a hook asks
     providers: Providers = field(init=False)
     batches: tuple[Callable[[int], Any], Callable[[int], Any]] = field(init=False)  # how a job finds its own
 
@@ -105,12 +107,13 @@ class Runner:
         return claims.settle(settles) if source is None else adopted.settle(source, settles)
 
     async def run(self, task: Declared, job: Claimed, current: CurrentJob) -> Outcome | Committed:
-        """The outcome of one attempt. Cancelled from outside, it was handed back: the attempt is not used."""
+        """The outcome of one attempt. Told by us to stop, it was handed back: the attempt is not used."""
         began = time.monotonic()
         permanent = False
+        enter(current)
         try:
             if job.suspect and task.reconcile is not None and not hook_is_spent(job):
-                answered = await self._reconciled(task, job, began)
+                answered = await self._reconciled(task, job, current, began)
                 if answered is not None:
                     return answered
             if isinstance(task, ProviderTask):
@@ -119,7 +122,6 @@ class Runner:
                     return came_to
             if job.finishing > 0:
                 return await self._finish(task, job, current)
-            enter(current)
             permanent = True  # arguments that cannot be read will not be better next time
             arguments = task.signature.load(job.payload)
             permanent = False
@@ -134,7 +136,7 @@ class Runner:
         except BaseException as error:  # user code may raise anything, sys.exit included; the worker lives on
             if current.settled:
                 return _committed(job)
-            if self._told_to_stop():
+            if current.cancelled:
                 return Released()
             if isinstance(error, Snooze):
                 return Snoozed(error.seconds)
@@ -147,9 +149,6 @@ class Runner:
             return _errored(task, job, error, self.worker, time.monotonic() - began, permanent=permanent)
         finally:
             _only_after(self.forks)
-
-    def _told_to_stop(self) -> bool:
-        return told_to_stop()
 
     async def _called(self, task: Declared, job: Claimed, arguments: dict[str, Any], current: CurrentJob) -> Any:
         async def innermost() -> Any:
@@ -215,12 +214,12 @@ class Runner:
                 raise FailedElsewhere(Errored(*outcome))
         return None
 
-    async def _reconciled(self, task: Declared, job: Claimed, began: float) -> Outcome | None:
+    async def _reconciled(self, task: Declared, job: Claimed, current: CurrentJob, began: float) -> Outcome | None:
         """Its last attempt left no outcome: was the work in fact done? Until that is known it is not run again."""
         try:
             return await self._asked(task, job)
         except BaseException as error:
-            if self._told_to_stop():
+            if current.cancelled:
                 raise
             tries = await self._unanswered(job) + 1
             seconds = time.monotonic() - began
@@ -258,15 +257,13 @@ class Runner:
         """There is nothing left to try: the hook and FAILED, in one transaction."""
         if task.on_failure is None:
             return Finished()
-        failed = await self.engine.arun(jobs.get(job.id))
         if hook_is_spent(job):
-            said = f"{failed.error}. Its on_failure hook was tried {HOOK_TRIES} times, and given up"
-            return Finished("given up", encode(failure(job.attempts, said, worker=self.worker)))
-        enter(current)
+            return await self._given_up(job)
+        failed = replace(await self.engine.arun(jobs.get(job.id)), app=self.app)
         transaction = JobTransaction(self.engine, current, lambda: self._settle(task, job, Done(JobState.FAILED)))
         if inspect.iscoroutinefunction(task.on_failure):
             async with transaction as connection:
-                await task.on_failure(failed, connection)
+                await self._call(task, partial(task.on_failure, failed, connection), {}, is_async=True)
         else:
 
             def in_thread(hook: Callable[..., Any] = task.on_failure) -> None:
@@ -275,6 +272,12 @@ class Runner:
 
             await self._in_thread(in_thread, task.timeout)
         return _committed(job)
+
+    async def _given_up(self, job: Claimed) -> Finished:
+        said = f"Its on_failure hook was tried {HOOK_TRIES} times, and given up"
+        with suppress(Exception):  # it may be that nobody can read the job, and that this is why
+            said = f"{(await self.engine.arun(jobs.get(job.id))).error}. {said}"
+        return Finished("given up", encode(failure(job.attempts, said, worker=self.worker)))
 
 
 class FailedElsewhere(Exception):

@@ -8,7 +8,10 @@ from typing import Any
 
 from dibs.context import CurrentJob
 from dibs.job import Claimed
+from dibs.lifecycle import Committed, Outcome, Released
 from dibs.task import Declared
+
+HANDED_BACK = Released()
 
 
 @dataclass(slots=True)
@@ -21,3 +24,4 @@ class Running:
     began: float
     future: asyncio.Task[Any] = field(init=False)
     lost: bool = False  # it is no longer ours, and we know
+    outcome: Outcome | Committed = HANDED_BACK  # to a drain; until it is known

@@ -69,7 +69,7 @@ class Limits:
         return None
 
 
-def memory() -> float:
-    """Megabytes that this process has in memory."""
-    with open("/proc/self/statm") as file:
+def memory(process: int | str = "self") -> float:
+    """Megabytes that this process, or another one, has in memory."""
+    with open(f"/proc/{process}/statm") as file:
         return int(file.read().split()[1]) * PAGE / 1e6

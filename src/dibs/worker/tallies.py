@@ -8,7 +8,7 @@ import logging
 from collections import defaultdict
 
 from dibs.engines.engine import Engine
-from dibs.errors import DibsError
+from dibs.errors import DibsError, OutcomeUnknown
 from dibs.job import JobState
 from dibs.lifecycle import Back, Change, Done, Way
 from dibs.operations import stats
@@ -42,12 +42,17 @@ class Tallies:
             await self.run_once()
 
     async def run_once(self) -> None:
-        """Add what was counted, or keep it for the next time."""
-        counted = [(queue, *numbers) for queue, numbers in self.counted.items()]
+        """Add what was counted, or keep it for the next time. What may have been added is let go: rather too few
+        than some of them twice."""
+        counted = dict(self.counted)
         if not counted:
             return
         self.counted.clear()
         try:
-            await self.engine.arun(stats.add(counted))
+            await self.engine.arun(stats.add([(queue, *numbers) for queue, numbers in counted.items()]))
+        except OutcomeUnknown as error:
+            log.info("What was counted may be missing in the statistics: %s", error)
         except DibsError as error:
-            log.info("What was counted is not added to the statistics: %s", error)
+            log.info("What was counted is added to the statistics later: %s", error)
+            for queue, numbers in counted.items():
+                self.counted[queue] = [sum(both) for both in zip(self.counted[queue], numbers, strict=True)]

@@ -224,13 +224,15 @@ class Turns:
         self.running[each.current.lease] = each
         self.stats.claimed += 1
         self.log.claimed(task.label(job), self.name)
-        each.future = self.loop.create_task(self._run(each))
+        each.future = asyncio.Task(self._run(each), loop=self.loop)  # by no factory: that of the loop is for others
 
     async def _run(self, each: Running) -> None:
         outcome = await self.runner.run(each.task, each.job, each.current)
-        if self.progress.pending(each.current.lease):
-            await self.progress.flush(each.current.lease)
-        self._ended(each, outcome)
+        try:
+            if self.progress.pending(each.current.lease):
+                await self.progress.flush(each.current.lease)
+        finally:  # also of one that is told to stop only now, or has told itself
+            self._ended(each, outcome)
 
     def _ended(self, each: Running, outcome: Outcome | Committed) -> None:
         job, task = each.job, each.task
@@ -304,4 +306,4 @@ class Turns:
     def _cancel(self, those: Iterable[Running]) -> None:
         for each in list(those):
             each.current.cancelled = True
-            each.future.cancel()
+            self.loop.call_soon(each.future.cancel)  # when it has begun: else it would end without a word

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from typing import Any
 
 from dibs.config import Settings
 from dibs.engines.engine import Engine
@@ -18,12 +19,14 @@ from dibs.job import Lease, WorkerId
 from dibs.operations import workers
 from dibs.operations.adopted import Source
 from dibs.task import Declared
+from dibs.worker.contained import contain
 from dibs.worker.feed import Feed
 from dibs.worker.heart import Heart, Pulse, suspend_clock
 from dibs.worker.holding import Holding
 from dibs.worker.housekeeping import Housekeeping
 from dibs.worker.identity import enlist
 from dibs.worker.lane import Lane
+from dibs.worker.processes import Processes
 from dibs.worker.progress import Progress
 from dibs.worker.rows import RowLane, RowWatch
 from dibs.worker.run import Middleware, Runner
@@ -56,9 +59,10 @@ class Worker(Turns):
         middleware: Sequence[Middleware] = (),
         limits: Limits = Limits(),  # noqa: B008  # it is frozen
         find: Callable[[], Awaitable[Sequence[Source]]] = no_sources,
+        app: Any = None,
     ) -> None:
         super().__init__(engine, tasks, settings, queues, limits)
-        self.middleware, self.find = middleware, find
+        self.middleware, self.find, self.app = middleware, find, app
         self.threads = DaemonThreads(settings.concurrency, "dibs-job")
         self.enlisted: Callable[[Sequence[WorkerId]], None] = lambda rows: None
         self.begun, self.ended, self.forgotten = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -69,6 +73,7 @@ class Worker(Turns):
     async def run(self) -> Stats:
         """Work until `stop` is called."""
         self.loop = asyncio.get_running_loop()
+        contain(self.loop)
         self.progress = Progress(self.engine, self.loop)
         sources = [source for source in await self.find() if self.wanted is None or source.name in self.wanted]
         self.feeds = {source.name: Feed(source) for source in sources}
@@ -79,8 +84,10 @@ class Worker(Turns):
             self.threads,
             self.progress.tell,
             self.middleware,
+            Processes(self.limits.megabytes),
             sources={source.name: source for source in sources},
             public_url=self.settings.public_url or "",
+            app=self.app,
         )
         began = suspend_clock()
         rows = [await self._enlist() for _ in range(self.engine.can.lanes + len(sources))]
@@ -294,6 +301,7 @@ class Worker(Turns):
         return len(self.running)
 
     async def _leave(self) -> None:
+        self._cancel(self.running.values())  # we may have been cancelled ourselves
         self.runner.close()
         try:
             if self.lanes:
