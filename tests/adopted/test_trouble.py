@@ -68,6 +68,31 @@ def test_a_row_that_cannot_be_claimed_keeps_no_other(
     assert "this row is sacred" in caplog.text
 
 
+@pytest.mark.slow
+def test_many_rows_that_cannot_be_claimed_keep_no_other(
+    app: Dibs, application: Application, caplog: pytest.LogCaptureFixture
+) -> None:
+    """More than are named in the log. They are tried again, and run when their table lets them."""
+    refuse(application, "old.id <= 110 and new.status = 'started'")
+    stickers, ran = adopt(app), list[int]()
+
+    @stickers.process
+    def render(row: Any) -> None:
+        ran.append(row["id"])
+
+    fill(application, 120)
+    app.drain()
+    assert sorted(ran) == list(range(111, 121))
+    assert statuses(application) == {"completed": 10, "queued": 110}
+    assert caplog.text.count("cannot be claimed: ") == 100
+    assert caplog.text.count("and are not named") == 1
+    application.execute("drop trigger sacred" + (" on stickers" if app.engine.name == "postgres" else ""))
+    application.wait(600)
+    app.drain()
+    assert sorted(ran) == list(range(1, 121))
+    assert statuses(application) == {"completed": 120}
+
+
 def test_a_retry_that_cannot_be_claimed_keeps_no_other(
     app: Dibs, application: Application, caplog: pytest.LogCaptureFixture
 ) -> None:

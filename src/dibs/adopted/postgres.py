@@ -37,10 +37,11 @@ class PostgresTable:
     def statements(self) -> dict[str, list[str]]:
         """All of them, by name; each is one text here."""
         return {
-            "turn": [self._turn(self._waiting())],
+            "turn": [self._turn(self.waiting())],
             "turn_after": [self._turn(self.waiting_after())],
             "due": [self._due()],
             "first": [self._first()],
+            "put_off": [self._put_off()],
             "held": [self._held()],
             "waiting": [IMPATIENT, self._any_waiting()],
             "count": [IMPATIENT, self._count()],
@@ -184,7 +185,8 @@ class PostgresTable:
             f"{none} limit 1) is null"
         )
 
-    def _waiting(self) -> str:
+    def waiting(self) -> str:
+        """New rows, from the beginning."""
         return self.pick(self.free())
 
     def waiting_after(self, *, watched: bool = True) -> str:
@@ -202,10 +204,9 @@ class PostgresTable:
         both = f"select {shown} from ({same}) same\n    union all select {shown} from ({lower}) lower"
         return f"select {shown} from ({both}) x limit (select n from room)"
 
-    def pick(self, where: str, *, avoid: bool = True) -> str:
+    def pick(self, where: str) -> str:
         watching = f"(select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key('t')})"
-        avoided = f"\n      and {self.row_key('t')} <> all (%(avoid)s::text[])" if avoid else ""
-        return self._pick_new(f"{where}{avoided}", f", {watching} as job")
+        return self._pick_new(where, f", {watching} as job")
 
     def _pick_new(self, where: str, more: str = "") -> str:
         keys = ", ".join(f"t.{name} as k{n}" for n, name in enumerate(self.key))
@@ -221,10 +222,22 @@ class PostgresTable:
         same = " and ".join(f"v.{name} = p.k{n}" for n, name in enumerate(self.key))
         return f"(select true from {self.table} v where v.ctid = p.tid and {same})"
 
+    def _watched(self) -> str:
+        """The jobs that only watch picked rows, locked."""
+        return f"select j.id from {self.own}jobs j where j.id = any (array(select job from picked where job is not null)) for no key update skip locked"
+
+    def _may_have_a_job(self) -> str:
+        return f"{self.unchanged()}\n    and (p.job is null or p.job = any (array(select id from watched)))"
+
+    def _picked_key(self) -> str:
+        return self.key_text([f"p.k{n}" for n in range(len(self.key))])
+
+    def _named_by_picked(self) -> str:
+        """What a job has of its row: queue, type, row_key, payload."""
+        texts = ", ".join(self._texts([f"p.k{n}" for n in range(len(self.key))]))
+        return f"{self.name}, {self.name}, {self._picked_key()},\n    jsonb_build_object('table', {self.name}, 'key', jsonb_build_array({texts}))"
+
     def _turn(self, picks: str) -> str:
-        keys = [f"p.k{n}" for n in range(len(self.key))]
-        texts = self._texts(keys)
-        picked_key = self._one_text(texts)
         written = self.same_row("t", [f"d.key::jsonb ->> {n}" for n in range(len(self.key))])
         stuck = self.still_fresh("t")
         return f"""with turn as materialized (
@@ -264,14 +277,12 @@ picked as materialized (
 alive as materialized (
   select id from {self.own}workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
 watched as materialized (
-  select j.id from {self.own}jobs j where j.id = any (array(select job from picked where job is not null)) for no key update skip locked),
+  {self._watched()}),
 leased as (
   insert into {self.own}jobs as j (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
   select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('{self.own}token') << 20 | floor(random() * 1048576)::bigint,
-    1, %(max_attempts)s::smallint, {self.name}, {self.name}, {picked_key},
-    jsonb_build_object('table', {self.name}, 'key', jsonb_build_array({", ".join(texts)})), statement_timestamp()
-  from picked p where exists (select from alive) and {self.unchanged()}
-    and (p.job is null or p.job = any (array(select id from watched)))
+    1, %(max_attempts)s::smallint, {self._named_by_picked()}, statement_timestamp()
+  from picked p where exists (select from alive) and {self._may_have_a_job()}
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
     claimed_at = excluded.claimed_at, run_at = excluded.run_at
@@ -297,8 +308,20 @@ where (select count(*) from taken) < (select count(*) from leased) and id <> all
         return f"select * from {self.own}turn_1(\n    {CLAIM}, _rows => true)"
 
     def _first(self) -> str:
-        keys = self._one_text(self._texts([f"p.k{n}" for n in range(len(self.key))]))
-        return f"with room as materialized (select 1 as n)\nselect {keys} from (\n    {self._waiting()}) p"
+        return f"with room as materialized (select 1 as n)\nselect {self._picked_key()} from (\n    {self.waiting()}) p"
+
+    def _put_off(self) -> str:
+        """The row that comes first, if it is still this one, gets a job that is due later: it is not taken as a new one."""
+        return f"""with room as materialized (select 1 as n),
+picked as materialized (
+    {self.waiting()}),
+watched as materialized (
+  {self._watched()})
+insert into {self.own}jobs as j (run_at, max_attempts, queue, type, row_key, payload)
+select statement_timestamp() + make_interval(secs => %(seconds)s::float8), %(max_attempts)s::smallint, {self._named_by_picked()}
+from picked p where {self._picked_key()} = %(row_key)s::text and {self._may_have_a_job()}
+on conflict (type, row_key) where row_key is not null do update set run_at = excluded.run_at, rank = excluded.rank
+  where {self.watches}"""
 
     def _held(self) -> str:
         """Rows that are there and locked by somebody else."""

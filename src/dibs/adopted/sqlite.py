@@ -44,6 +44,7 @@ class SqliteTable:
             "turn_after": turn,
             "due": [*self.native_turn],
             "first": [self.step(f"select {self.row_key()} from {self.table} where {self._to_take()} limit 1")],
+            "put_off": [self._put_off()],
             "waiting": [self.step(f"select 1 from {self.table} where {self.free()} limit 1")],
             "count": [self._count()],
             "mend": list(self._mend()),
@@ -279,8 +280,19 @@ class SqliteTable:
         yield self.step(self._rows_of("temp.dibs_rows"), when="room")
 
     def _to_take(self) -> str:
-        avoided = f"{self.row_key()} not in (select value from json_each(:avoid))"
-        return f"{self.free()}\n  and {avoided}\norder by {self.order_by()}"
+        return f"{self.free()}\norder by {self.order_by()}"
+
+    def _put_off(self) -> Step:
+        """The row that comes first, if it is still this one, gets a job that is due later: it is not taken as a new one."""
+        return self.step(
+            f"insert into {self.own}jobs (run_at, created_at, max_attempts, queue, type, row_key, payload)\n"
+            f"select cast(dibs_c.now + :seconds * 1000000 as integer), dibs_c.now, :max_attempts, {self.name}, {self.name}, dibs_p.row_key,\n"
+            f"  json_object('table', {self.name}, 'key', json(dibs_p.key))\n"
+            f"from {self.own}clock dibs_c cross join (\n"
+            f"  select {self.row_key()} as row_key, {self.key_json()} as key from {self.table} where {self._to_take()} limit 1) dibs_p\n"
+            f"where dibs_p.row_key = :row_key\n"
+            f"on conflict (type, row_key) where row_key is not null do update set run_at = excluded.run_at, rank = excluded.rank"
+        )
 
     def still_fresh(self) -> str:
         """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""

@@ -36,7 +36,6 @@ picked as materialized (
     select t."id" as k0, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
     where "status" = 'queued' and true
       and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
-      and t."id"::text <> all (%(avoid)s::text[])
     order by "id" limit (select n from room) for update skip locked),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
@@ -109,7 +108,6 @@ picked as materialized (
     where ("id") > (%(place_0)s::text::bigint)
       and "status" = 'queued' and true
       and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
-      and t."id"::text <> all (%(avoid)s::text[])
     order by "id" limit (select n from room) for update skip locked),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
@@ -154,8 +152,24 @@ select p.k0::text from (
     select t."id" as k0, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
     where "status" = 'queued' and true
       and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
-      and t."id"::text <> all (%(avoid)s::text[])
     order by "id" limit (select n from room) for update skip locked) p;
+
+-- put_off
+with room as materialized (select 1 as n),
+picked as materialized (
+    select t."id" as k0, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
+    where "status" = 'queued' and true
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+    order by "id" limit (select n from room) for update skip locked),
+watched as materialized (
+  select j.id from "dibs".jobs j where j.id = any (array(select job from picked where job is not null)) for no key update skip locked)
+insert into "dibs".jobs as j (run_at, max_attempts, queue, type, row_key, payload)
+select statement_timestamp() + make_interval(secs => %(seconds)s::float8), %(max_attempts)s::smallint, 'things', 'things', p.k0::text,
+    jsonb_build_object('table', 'things', 'key', jsonb_build_array(p.k0::text))
+from picked p where p.k0::text = %(row_key)s::text and (select true from "public"."things" v where v.ctid = p.tid and v."id" = p.k0)
+    and (p.job is null or p.job = any (array(select id from watched)))
+on conflict (type, row_key) where row_key is not null do update set run_at = excluded.run_at, rank = excluded.rank
+  where (not j.held and j.claimed_at is null and j.rank %% 10 = 9);
 
 -- held
 with d as materialized (

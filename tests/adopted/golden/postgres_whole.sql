@@ -38,7 +38,6 @@ picked as materialized (
     where "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
-      and json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text <> all (%(avoid)s::text[])
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
@@ -113,14 +112,12 @@ picked as materialized (
       and "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
-      and json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text <> all (%(avoid)s::text[])
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) same
     union all select k0, k1, tid, job from (select t."order" as k0, t."line%%" as k1, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
     where "weight" < %(place_0)s::text::bigint
       and "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
-      and json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text <> all (%(avoid)s::text[])
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) lower) x limit (select n from room)),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
@@ -166,8 +163,25 @@ select json_build_array(p.k0::text, (p.k1::text collate "C"))::text from (
     where "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
-      and json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text <> all (%(avoid)s::text[])
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) p;
+
+-- put_off
+with room as materialized (select 1 as n),
+picked as materialized (
+    select t."order" as k0, t."line%%" as k1, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
+    where "State" = 'queued' and (deleted is null
+)
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+    order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked),
+watched as materialized (
+  select j.id from "dibs".jobs j where j.id = any (array(select job from picked where job is not null)) for no key update skip locked)
+insert into "dibs".jobs as j (run_at, max_attempts, queue, type, row_key, payload)
+select statement_timestamp() + make_interval(secs => %(seconds)s::float8), %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(p.k0::text, (p.k1::text collate "C"))::text,
+    jsonb_build_object('table', 'Shop.OrderItem', 'key', jsonb_build_array(p.k0::text, (p.k1::text collate "C")))
+from picked p where json_build_array(p.k0::text, (p.k1::text collate "C"))::text = %(row_key)s::text and (select true from "Shop"."OrderItem" v where v.ctid = p.tid and v."order" = p.k0 and v."line%%" = p.k1)
+    and (p.job is null or p.job = any (array(select id from watched)))
+on conflict (type, row_key) where row_key is not null do update set run_at = excluded.run_at, rank = excluded.rank
+  where (not j.held and j.claimed_at is null and j.rank %% 10 = 9);
 
 -- held
 with d as materialized (

@@ -28,7 +28,6 @@ where exists (select 1 from dibs_workers where id = :worker)
   and not exists (select 1 from dibs_queues dibs_q where dibs_q.name = 'things' and dibs_q.paused)
   and "status" = 'queued' and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1
   and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9))
-  and cast("things"."id" as text) not in (select value from json_each(:avoid))
 order by "id" limit max(:room - json_array_length(:picked), 0);
 insert into dibs_jobs (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload,
   claimed_at, run_at, created_at)
@@ -51,8 +50,18 @@ select 'the native turn';
 -- first
 select cast("things"."id" as text) from "things" where "status" = 'queued' and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1
   and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9))
-  and cast("things"."id" as text) not in (select value from json_each(:avoid))
 order by "id" limit 1;
+
+-- put_off
+insert into dibs_jobs (run_at, created_at, max_attempts, queue, type, row_key, payload)
+select cast(dibs_c.now + :seconds * 1000000 as integer), dibs_c.now, :max_attempts, 'things', 'things', dibs_p.row_key,
+  json_object('table', 'things', 'key', json(dibs_p.key))
+from dibs_clock dibs_c cross join (
+  select cast("things"."id" as text) as row_key, json_array("things"."id") as key from "things" where "status" = 'queued' and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1
+  and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9))
+order by "id" limit 1) dibs_p
+where dibs_p.row_key = :row_key
+on conflict (type, row_key) where row_key is not null do update set run_at = excluded.run_at, rank = excluded.rank;
 
 -- waiting
 select 1 from "things" where "status" = 'queued' and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1

@@ -30,7 +30,6 @@ where exists (select 1 from dibs_workers where id = :worker)
   and "State" = 'queued' and case typeof("OrderItem"."order") when 'integer' then 1 when 'text' then instr("OrderItem"."order", char(0)) = 0 when 'real' then cast("OrderItem"."order" as text) + 0.0 = "OrderItem"."order" else 0 end and case typeof("OrderItem"."line%") when 'integer' then 1 when 'text' then instr("OrderItem"."line%", char(0)) = 0 when 'real' then cast("OrderItem"."line%" as text) + 0.0 = "OrderItem"."line%" else 0 end and (deleted is null
 )
   and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'Shop.OrderItem' and dibs_j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9))
-  and json_array("OrderItem"."order", "OrderItem"."line%") not in (select value from json_each(:avoid))
 order by "weight" desc, "made", "order", "line%" limit max(:room - json_array_length(:picked), 0);
 insert into dibs_jobs (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload,
   claimed_at, run_at, created_at)
@@ -54,8 +53,19 @@ select 'the native turn';
 select json_array("OrderItem"."order", "OrderItem"."line%") from "OrderItem" where "State" = 'queued' and case typeof("OrderItem"."order") when 'integer' then 1 when 'text' then instr("OrderItem"."order", char(0)) = 0 when 'real' then cast("OrderItem"."order" as text) + 0.0 = "OrderItem"."order" else 0 end and case typeof("OrderItem"."line%") when 'integer' then 1 when 'text' then instr("OrderItem"."line%", char(0)) = 0 when 'real' then cast("OrderItem"."line%" as text) + 0.0 = "OrderItem"."line%" else 0 end and (deleted is null
 )
   and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'Shop.OrderItem' and dibs_j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9))
-  and json_array("OrderItem"."order", "OrderItem"."line%") not in (select value from json_each(:avoid))
 order by "weight" desc, "made", "order", "line%" limit 1;
+
+-- put_off
+insert into dibs_jobs (run_at, created_at, max_attempts, queue, type, row_key, payload)
+select cast(dibs_c.now + :seconds * 1000000 as integer), dibs_c.now, :max_attempts, 'Shop.OrderItem', 'Shop.OrderItem', dibs_p.row_key,
+  json_object('table', 'Shop.OrderItem', 'key', json(dibs_p.key))
+from dibs_clock dibs_c cross join (
+  select json_array("OrderItem"."order", "OrderItem"."line%") as row_key, json_array("OrderItem"."order", "OrderItem"."line%") as key from "OrderItem" where "State" = 'queued' and case typeof("OrderItem"."order") when 'integer' then 1 when 'text' then instr("OrderItem"."order", char(0)) = 0 when 'real' then cast("OrderItem"."order" as text) + 0.0 = "OrderItem"."order" else 0 end and case typeof("OrderItem"."line%") when 'integer' then 1 when 'text' then instr("OrderItem"."line%", char(0)) = 0 when 'real' then cast("OrderItem"."line%" as text) + 0.0 = "OrderItem"."line%" else 0 end and (deleted is null
+)
+  and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'Shop.OrderItem' and dibs_j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9))
+order by "weight" desc, "made", "order", "line%" limit 1) dibs_p
+where dibs_p.row_key = :row_key
+on conflict (type, row_key) where row_key is not null do update set run_at = excluded.run_at, rank = excluded.rank;
 
 -- waiting
 select 1 from "OrderItem" where "State" = 'queued' and case typeof("OrderItem"."order") when 'integer' then 1 when 'text' then instr("OrderItem"."order", char(0)) = 0 when 'real' then cast("OrderItem"."order" as text) + 0.0 = "OrderItem"."order" else 0 end and case typeof("OrderItem"."line%") when 'integer' then 1 when 'text' then instr("OrderItem"."line%", char(0)) = 0 when 'real' then cast("OrderItem"."line%" as text) + 0.0 = "OrderItem"."line%" else 0 end and (deleted is null
