@@ -19,6 +19,7 @@ from dibs.engines.dialect import Step
 from dibs.operations.catalogue import Column, Index, Table
 
 FOLDER = Path(__file__).parent / "golden"
+NULLABLE = ("began", "ended", "who", "why", "deleted")
 WORDS = {"PENDING": "queued", "RUNNING": "started", "SUCCESSFUL": "completed", "FAILED": "failed"}
 BARE = adoption("things", key="id", status="status", states=WORDS)
 WHOLE = adoption(
@@ -60,7 +61,7 @@ def tables(engine: str) -> dict[str, tuple[object, Found]]:
 
 
 def _columns(kinds: dict[str, str]) -> dict[str, Column]:
-    return {name: Column(name, kind, nullable=False) for name, kind in kinds.items()}
+    return {name: Column(name, kind, nullable=name in NULLABLE) for name, kind in kinds.items()}
 
 
 def texts() -> dict[str, str]:

@@ -91,6 +91,34 @@ def test_a_row_that_fails_is_tried_again_and_then_failed(
     assert row == ("failed", "ValueError: sticker 1 is broken", 3)
 
 
+def test_columns_that_may_not_be_null_are_never_null(app: Dibs) -> None:
+    """A text has nothing in it then; a time stays as it was."""
+    application, long_ago = Application(app.engine), "2001-02-03 04:05:06"
+    application.execute(
+        "create table stickers (id integer primary key, status text not null, attempts integer, "
+        f"error text not null default '', ended timestamp not null default '{long_ago}')"
+    )
+    stickers = adopt(app, finished_at="ended", max_attempts=2)
+    shown = "select id, status, error, substr(cast(ended as varchar(30)), 1, 19) = %s from stickers order by id"
+    during = list[Any]()
+
+    @stickers.process
+    def render(row: dict[str, Any]) -> None:
+        during.append(application.execute(shown, [long_ago])[row["id"] - 1])
+        if row["id"] == 2:
+            raise ValueError("broken")
+
+    fill(application, 2)
+    app.drain(concurrency=1)
+    assert [each[0] for each in during] == [1, 2, 2]
+    assert all(each[3] for each in during), "it has not ended"
+    assert [each[:3] for each in application.execute(shown, [long_ago])] == [
+        (1, "completed", ""),
+        (2, "failed", "ValueError: broken"),
+    ]
+    assert not any(each[3] for each in application.execute(shown, [long_ago]))
+
+
 def test_the_last_state_and_its_effects_commit_together(app: Dibs, application: Application, stickers: Adopted) -> None:
     @stickers.process
     async def render(row: Any) -> None:

@@ -149,14 +149,24 @@ class PostgresTable:
         whens = " ".join(f"when {code} then {self.word(JobState(state))}" for code, state in words.items())
         sets = [f"{self.status} = case d.state {whens} else {self.word(JobState.PENDING)} end"]
         if name := kept.get("finished_at"):
-            sets.append(f"{quoted(name)} = case when d.state in {FINAL} then {self.now(name)} end")
+            sets.append(
+                f"{quoted(name)} = case when d.state in {FINAL} then {self.now(name)} else {self.never(name)} end"
+            )
         if name := kept.get("error"):
             last = f"(select j.failures -> -1 ->> 'error' from {self.own}jobs j where j.id = d.job)"  # of a crash
             error = f"coalesce({self._short(name, 'd.error')}, case when d.state = 4 then {self._short(name, last)} end, t.{quoted(name)})"
-            sets.append(f"{quoted(name)} = case when d.state <> 3 then {error} end")
+            sets.append(f"{quoted(name)} = case when d.state <> 3 then {error} else {self.no_error(name)} end")
         if name := kept.get("attempts"):
             sets.append(f"{quoted(name)} = d.attempts")
         return ", ".join(sets)
+
+    def never(self, name: str) -> str:
+        """No time; where there must be one, what is there stays."""
+        return "null" if self.columns[name].nullable else f"t.{quoted(name)}"
+
+    def no_error(self, name: str) -> str:
+        """No text; where there must be one, an empty one."""
+        return "null" if self.columns[name].nullable else "''"
 
     def _short(self, name: str, text: str) -> str:
         limit = length_limit(self.columns[name].plain)

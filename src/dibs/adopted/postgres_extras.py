@@ -83,7 +83,7 @@ def _completes(table: PostgresTable) -> str:
     if name := kept.get("finished_at"):
         sets.append(f"{quoted(name)} = {table.now(name)}")
     if name := kept.get("error"):
-        sets.append(f"{quoted(name)} = null")
+        sets.append(f"{quoted(name)} = {table.no_error(name)}")
     return ", ".join(sets)
 
 

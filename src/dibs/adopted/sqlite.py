@@ -138,6 +138,14 @@ class SqliteTable:
             sets.append(f"{quoted(name)} = {attempts}")
         return ", ".join(sets)
 
+    def never(self, name: str) -> str:
+        """No time; where there must be one, what is there stays."""
+        return "null" if self.columns[name].nullable else quoted(name)
+
+    def no_error(self, name: str) -> str:
+        """No text; where there must be one, an empty one."""
+        return "null" if self.columns[name].nullable else "''"
+
     def _short(self, name: str, text: str) -> str:
         limit = length_limit(self.columns[name].plain)
         return f"substr({text}, 1, {limit})" if limit else text
@@ -192,10 +200,12 @@ class SqliteTable:
         state = self._of_mine("state")
         sets = [f"{self.status} = case {state} {whens} else {self.word(JobState.PENDING)} end"]
         if name := kept.get("finished_at"):
-            sets.append(f"{quoted(name)} = case when {state} in {FINAL} then {self.now(name)} end")
+            sets.append(
+                f"{quoted(name)} = case when {state} in {FINAL} then {self.now(name)} else {self.never(name)} end"
+            )
         if name := kept.get("error"):
             error = f"coalesce({self._short(name, self._of_mine('error'))}, {quoted(name)})"
-            sets.append(f"{quoted(name)} = case when {state} <> 3 then {error} end")
+            sets.append(f"{quoted(name)} = case when {state} <> 3 then {error} else {self.no_error(name)} end")
         if name := kept.get("attempts"):
             sets.append(f"{quoted(name)} = {self._of_mine('attempts')}")
         yield self.step(

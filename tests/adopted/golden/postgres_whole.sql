@@ -10,7 +10,7 @@ with turn as materialized (
 refused as materialized (
   select coalesce(array_agg(u.id::bigint), '{}') as ids from turn cross join lateral jsonb_object_keys(case when token is null then queue::jsonb end) u(id)),
 written as (
-  update "Shop"."OrderItem" t set "State" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'again' when 6 then 'started' else 'queued' end, "ended" = case when d.state in (3, 4, 5) then statement_timestamp() end, "why" = case when d.state <> 3 then coalesce(left(d.error::text, 200), case when d.state = 4 then left((select j.failures -> -1 ->> 'error' from "dibs".jobs j where j.id = d.job)::text, 200) end, t."why") end, "tries" = d.attempts
+  update "Shop"."OrderItem" t set "State" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'again' when 6 then 'started' else 'queued' end, "ended" = case when d.state in (3, 4, 5) then statement_timestamp() else null end, "why" = case when d.state <> 3 then coalesce(left(d.error::text, 200), case when d.state = 4 then left((select j.failures -> -1 ->> 'error' from "dibs".jobs j where j.id = d.job)::text, 200) end, t."why") else null end, "tries" = d.attempts
   from unnest(%(written_job)s::bigint[], %(written_key)s::text[], %(written_state)s::smallint[], %(written_error)s::text[],
     %(written_attempts)s::smallint[]) d(job, key, state, error, attempts)
   where t."order" = any (array[(d.key::jsonb ->> 0)::bigint]) and t."line%%" = any (array[(d.key::jsonb ->> 1)::text]) and case when t."State" = 'started' then true else false end
@@ -83,7 +83,7 @@ with turn as materialized (
 refused as materialized (
   select coalesce(array_agg(u.id::bigint), '{}') as ids from turn cross join lateral jsonb_object_keys(case when token is null then queue::jsonb end) u(id)),
 written as (
-  update "Shop"."OrderItem" t set "State" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'again' when 6 then 'started' else 'queued' end, "ended" = case when d.state in (3, 4, 5) then statement_timestamp() end, "why" = case when d.state <> 3 then coalesce(left(d.error::text, 200), case when d.state = 4 then left((select j.failures -> -1 ->> 'error' from "dibs".jobs j where j.id = d.job)::text, 200) end, t."why") end, "tries" = d.attempts
+  update "Shop"."OrderItem" t set "State" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'again' when 6 then 'started' else 'queued' end, "ended" = case when d.state in (3, 4, 5) then statement_timestamp() else null end, "why" = case when d.state <> 3 then coalesce(left(d.error::text, 200), case when d.state = 4 then left((select j.failures -> -1 ->> 'error' from "dibs".jobs j where j.id = d.job)::text, 200) end, t."why") else null end, "tries" = d.attempts
   from unnest(%(written_job)s::bigint[], %(written_key)s::text[], %(written_state)s::smallint[], %(written_error)s::text[],
     %(written_attempts)s::smallint[]) d(job, key, state, error, attempts)
   where t."order" = any (array[(d.key::jsonb ->> 0)::bigint]) and t."line%%" = any (array[(d.key::jsonb ->> 1)::text]) and case when t."State" = 'started' then true else false end
