@@ -284,6 +284,27 @@ def test_what_others_left_behind_is_run(app: Dibs, application: Application) -> 
     assert statuses(application) == {"completed": 2}
 
 
+@pytest.mark.parametrize(
+    "kind, value",
+    [("bigint", 1_750_000_000_000), ("float8", 1.75e15), ("float8", "NaN"), ("timestamp", "9999-12-31 00:00:00"),
+     ("timestamp", "1960-01-01 00:00:00"), ("timestamp", "infinity")],
+)  # fmt: skip
+def test_a_start_that_cannot_be_is_not_known(app: Dibs, kind: str, value: Any) -> None:
+    """Its row is taken over, and keeps no other from being noticed."""
+    application = Application(app.engine)
+    application.execute(f"create table t (id integer primary key, status text, began {kind})")
+    application.execute("insert into t values (1, 'started', %s), (2, 'started', null)", [value])
+    adopted, ran = app.adopt("t", key="id", status="status", states=WORDS, started_at="began"), list[int]()
+    adopted.process(lambda row: ran.append(row["id"]))
+    app.drain()
+    due = [job.run_at for job in app.engine.run(jobs.page(Filter())).jobs]
+    assert len(due) == 2
+    assert all(250 < (each - datetime.now(UTC)).total_seconds() <= 300 for each in due if each)
+    application.wait(301)
+    app.drain()
+    assert sorted(ran) == [1, 2]
+
+
 def test_ordinary_tasks_run_beside_it(app: Dibs, application: Application, stickers: Adopted) -> None:
     ran: Counter[str] = Counter()
 

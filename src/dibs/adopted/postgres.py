@@ -14,6 +14,7 @@ from dibs.lifecycle import CANCELLING
 from dibs.operations.adopted import ASKED, KEPT, NEWEST, UNWRITTEN, WATCHING
 
 FINAL = "(3, 4, 5)"
+DAY = 86_400  # by so many seconds a clock may be ahead
 IMPATIENT = "set local lock_timeout = '1s'"  # who has locked the whole table is not waited for in silence
 CLAIM = """%(worker)s::bigint, %(claim)s::int, %(again)s::int, %(suspects)s::int, '{}'::text[],
     %(ranges_queue)s::text[], %(ranges_rank)s::smallint[], %(ranges_at)s::timestamptz[], %(ranges_id)s::bigint[]"""
@@ -342,14 +343,23 @@ free as materialized (
   select d.job from d cross join {self.table} t where {row} for no key update of t skip locked)
 select d.job from d cross join {self.table} t where {row} and d.job <> all (array(select job from free))"""
 
-    def still_fresh(self, alias: str) -> str:
-        """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""
+    def began(self, alias: str) -> str:
+        """When a row that says that it runs has begun, as far as its time can be: not before 1970, nor a day from now."""
         name = self.adoption.kept.get("started_at")
         if name is None:
-            return "false"
+            return "null::timestamptz"
+        time, now = f"{alias}.{quoted(name)}", "statement_timestamp()"
         if self.columns[name].is_number:
-            return f"coalesce({alias}.{quoted(name)} > extract(epoch from statement_timestamp()) - %(stuck_after)s::float8, false)"
-        return f"coalesce({alias}.{quoted(name)} > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false)"
+            return f"case when {time} between 1 and extract(epoch from {now}) + {DAY} then to_timestamp({time}::float8) end"
+        return (
+            f"case when {time} between timestamptz 'epoch' and {now} + interval '{DAY} s' then {time}::timestamptz end"
+        )
+
+    def still_fresh(self, alias: str) -> str:
+        """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""
+        if self.adoption.started_at is None:
+            return "false"
+        return f"coalesce({self.began(alias)} > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false)"
 
     def _any_waiting(self) -> str:
         return f"select 1 from {self.table} t where {self.free()} limit 1"
@@ -375,12 +385,7 @@ returning j.id"""
     def _notice(self) -> str:
         """Rows that say that they run and have no job of ours are left behind, unless somebody else still works on them:
         a job is made for each, due when the time allowed is over. If the row says something else then, it is dropped."""
-        name = self.adoption.kept.get("started_at")
-        due = "statement_timestamp()"
-        if name is not None and not self.columns[name].is_number:
-            due = f"coalesce(t.{quoted(name)}::timestamptz, statement_timestamp())"
-        elif name is not None:
-            due = f"coalesce(to_timestamp(t.{quoted(name)}::float8), statement_timestamp())"
+        due = f"coalesce({self.began('t')}, statement_timestamp())"
         return f"""insert into {self.own}jobs (run_at, rank, max_attempts, queue, type, row_key, payload)
 select greatest({due} + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), {WATCHING}, %(max_attempts)s::smallint, {self.name}, {self.name}, {self.row_key("t")},
   jsonb_build_object('table', {self.name}, 'key', {self.key_json("t")})

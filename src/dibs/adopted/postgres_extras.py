@@ -37,8 +37,7 @@ def recovers(table: PostgresTable, stuck_after: float) -> str:
 
     It looks twice, so that workers who come back after an outage are not taken for dead.
     """
-    started = table.adoption.started_at
-    if started is None:
+    if table.adoption.started_at is None:
         raise NotAdoptable(table.adoption.name, "recovery from the database's own cron needs a column for started_at")
     function = f"{table.own}{quoted(function_name('recover', table.adoption.name))}"
     has_job = (
@@ -46,7 +45,7 @@ def recovers(table: PostgresTable, stuck_after: float) -> str:
     )
     words = ", ".join(table.word(state) for state in table.adoption.left_behind)
     left = (
-        f"t.{table.status} in ({words}) and t.{quoted(started)} is not null\n"
+        f"t.{table.status} in ({words}) and {table.began('t')} is not null\n"
         f"    and not {table.still_fresh('t')} and {table.condition('t')}\n"
         f"    and ({has_job}) is null\n"
         f"    and not exists (select from {table.own}dead j where j.type = {table.name} and j.row_key = {table.row_key('t')} and j.hook_error = {literal(UNWRITTEN)})"

@@ -19,6 +19,7 @@ from dibs.operations.adopted import ASKED, KEPT, NEWEST, UNWRITTEN, WATCHING
 
 AT_ONCE = 40  # columns in one json_object: functions take 100 arguments at most, in old libraries
 FINAL = "(3, 4, 5)"
+DAY = 86_400  # by so many seconds a clock may be ahead
 WATCHES = f"(dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = {WATCHING})"  # and was never claimed
 WHERE = "\x00where\x00"  # stands for the user's condition until a statement is whole; no name has such a character
 INFINITE = "9e999"
@@ -304,14 +305,21 @@ class SqliteTable:
             f"on conflict (type, row_key) where row_key is not null do update set run_at = excluded.run_at, rank = excluded.rank"
         )
 
-    def still_fresh(self) -> str:
-        """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""
+    def began(self) -> str:
+        """When a row that says that it runs has begun, in seconds since 1970, as far as that can be: not before, nor a day
+        from now."""
         name = self.adoption.kept.get("started_at")
         if name is None:
-            return "0"
+            return "null"
         column = f"{self.table}.{quoted(name)}"
-        since = f"{column}" if self.columns[name].is_number else f"strftime('%s', {column}) + 0"
-        return f"coalesce({since} > strftime('%s', 'now') - :stuck_after, 0)"
+        seconds = column if self.columns[name].is_number else f"strftime('%s', {column}) + 0"
+        return f"case when {seconds} between 1 and strftime('%s', 'now') + {DAY} then {seconds} end"
+
+    def still_fresh(self) -> str:
+        """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""
+        if self.adoption.started_at is None:
+            return "0"
+        return f"coalesce({self.began()} > strftime('%s', 'now') - :stuck_after, 0)"
 
     def _count(self) -> Step:
         """How many wait, up to so many, and how many say that they run."""
@@ -338,12 +346,7 @@ class SqliteTable:
     def _notice(self) -> Iterator[Step]:
         """Rows that say that they run and have no job of ours are left behind, unless somebody else still works on them:
         a job is made for each, due when the time allowed is over. If the row says something else then, it is dropped."""
-        name = self.adoption.kept.get("started_at")
-        since = "dibs_c.now"
-        if name is not None:
-            column = f"{self.table}.{quoted(name)}"
-            seconds = column if self.columns[name].is_number else f"strftime('%s', {column})"
-            since = f"coalesce(cast({seconds} as integer) * 1000000, dibs_c.now)"
+        since = f"coalesce(cast({self.began()} as integer) * 1000000, dibs_c.now)"
         left = ", ".join(self.word(state) for state in self.adoption.left_behind)
         yield self.step("delete from temp.dibs_rows")
         yield self.step(

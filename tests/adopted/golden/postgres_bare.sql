@@ -202,7 +202,7 @@ returning j.id;
 -- notice
 set local lock_timeout = '1s';
 insert into "dibs".jobs (run_at, rank, max_attempts, queue, type, row_key, payload)
-select greatest(statement_timestamp() + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), 9, %(max_attempts)s::smallint, 'things', 'things', t."id"::text,
+select greatest(coalesce(null::timestamptz, statement_timestamp()) + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), 9, %(max_attempts)s::smallint, 'things', 'things', t."id"::text,
   jsonb_build_object('table', 'things', 'key', json_build_array(t."id"::text))
 from "public"."things" t
 where "status" in ('started') and true

@@ -24,7 +24,7 @@ resumed as (
     and (t."State" in ('queued', 'again', 'started')
       or r.rank %% 10 = 0 and r.attempts = 1 and t."State" in ('failed', 'failed'))
     and (r.finishing = 0 or r.finishing >= 100 or t."State" = 'started')
-    and not (r.rank %% 10 = 9 and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t."State" = 'started' and coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
+    and not (r.rank %% 10 = 9 and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t."State" = 'started' and coalesce(case when t."began" between timestamptz 'epoch' and statement_timestamp() + interval '86400 s' then t."began"::timestamptz end > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
     and (r.finishing > 0 or exists (select from "Shop"."OrderItem" where "Shop"."OrderItem"."order" = t."order" and "Shop"."OrderItem"."line%%" = t."line%%" and (deleted is null
 )))
   returning r.id as job, json_build_object(
@@ -97,7 +97,7 @@ resumed as (
     and (t."State" in ('queued', 'again', 'started')
       or r.rank %% 10 = 0 and r.attempts = 1 and t."State" in ('failed', 'failed'))
     and (r.finishing = 0 or r.finishing >= 100 or t."State" = 'started')
-    and not (r.rank %% 10 = 9 and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t."State" = 'started' and coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
+    and not (r.rank %% 10 = 9 and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t."State" = 'started' and coalesce(case when t."began" between timestamptz 'epoch' and statement_timestamp() + interval '86400 s' then t."began"::timestamptz end > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
     and (r.finishing > 0 or exists (select from "Shop"."OrderItem" where "Shop"."OrderItem"."order" = t."order" and "Shop"."OrderItem"."line%%" = t."line%%" and (deleted is null
 )))
   returning r.id as job, json_build_object(
@@ -216,7 +216,7 @@ returning j.id;
 -- notice
 set local lock_timeout = '1s';
 insert into "dibs".jobs (run_at, rank, max_attempts, queue, type, row_key, payload)
-select greatest(coalesce(t."began"::timestamptz, statement_timestamp()) + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), 9, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text,
+select greatest(coalesce(case when t."began" between timestamptz 'epoch' and statement_timestamp() + interval '86400 s' then t."began"::timestamptz end, statement_timestamp()) + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), 9, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text,
   jsonb_build_object('table', 'Shop.OrderItem', 'key', json_build_array(t."order"::text, (t."line%%"::text collate "C")))
 from "Shop"."OrderItem" t
 where "State" in ('started', 'again') and (deleted is null
@@ -352,7 +352,7 @@ where ("State" is null or "State" not in ('queued', 'started', 'completed', 'fai
 
 -- stuck
 select json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text from "Shop"."OrderItem" t
-where "State" = 'started' and not coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false) and (deleted is null
+where "State" = 'started' and not coalesce(case when t."began" between timestamptz 'epoch' and statement_timestamp() + interval '86400 s' then t."began"::timestamptz end > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false) and (deleted is null
 )
   and not exists (select from "dibs".jobs j left join "dibs".workers w on w.id = j.worker >> 20
     where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
@@ -414,14 +414,14 @@ from (
 where t."order" = any (array[(j.payload -> 'key' ->> 0)::bigint]) and t."line%" = any (array[(j.payload -> 'key' ->> 1)::text]) and case when t."State" = 'started' then true else false end
 returning j.id)
   select count(*) into freed from mended;
-  update "Shop"."OrderItem" t set "State" = 'completed', "ended" = statement_timestamp(), "why" = null where t."State" in ('started', 'again') and t."began" is not null
-    and not coalesce(t."began" > statement_timestamp() - make_interval(secs => 300::float8), false) and (deleted is null
+  update "Shop"."OrderItem" t set "State" = 'completed', "ended" = statement_timestamp(), "why" = null where t."State" in ('started', 'again') and case when t."began" between timestamptz 'epoch' and statement_timestamp() + interval '86400 s' then t."began"::timestamptz end is not null
+    and not coalesce(case when t."began" between timestamptz 'epoch' and statement_timestamp() + interval '86400 s' then t."began"::timestamptz end > statement_timestamp() - make_interval(secs => 300::float8), false) and (deleted is null
 )
     and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text limit 1) is null
     and not exists (select from "dibs".dead j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text and j.hook_error = 'its row could not be written') and exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%");
   get diagnostics completed = row_count;
-  update "Shop"."OrderItem" t set "State" = 'queued' where t."State" in ('started', 'again') and t."began" is not null
-    and not coalesce(t."began" > statement_timestamp() - make_interval(secs => 300::float8), false) and (deleted is null
+  update "Shop"."OrderItem" t set "State" = 'queued' where t."State" in ('started', 'again') and case when t."began" between timestamptz 'epoch' and statement_timestamp() + interval '86400 s' then t."began"::timestamptz end is not null
+    and not coalesce(case when t."began" between timestamptz 'epoch' and statement_timestamp() + interval '86400 s' then t."began"::timestamptz end > statement_timestamp() - make_interval(secs => 300::float8), false) and (deleted is null
 )
     and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text limit 1) is null
     and not exists (select from "dibs".dead j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text and j.hook_error = 'its row could not be written');

@@ -85,7 +85,7 @@ select job from temp.dibs_rows;
 -- notice
 delete from temp.dibs_rows;
 insert into temp.dibs_rows (key, row_key, attempts)
-select json_array("things"."id"), cast("things"."id" as text), dibs_c.now from dibs_clock dibs_c cross join "things"
+select json_array("things"."id"), cast("things"."id" as text), coalesce(cast(null as integer) * 1000000, dibs_c.now) from dibs_clock dibs_c cross join "things"
 where "things"."status" in ('started') and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1
   and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text))
   and not exists (select 1 from dibs_dead dibs_d where dibs_d.type = 'things' and dibs_d.row_key = cast("things"."id" as text) and dibs_d.hook_error = 'its row could not be written')

@@ -16,7 +16,7 @@ select dibs_j.id, json_extract(dibs_j.payload, '$.key'), dibs_j.row_key, dibs_j.
 cross join dibs_jobs dibs_j on dibs_j.id = dibs_p.value cross join "OrderItem" on "OrderItem"."order" = json_extract(dibs_j.payload, '$.key[0]') and "OrderItem"."line%" = json_extract(dibs_j.payload, '$.key[1]')
 where dibs_j.row_key = json_array("OrderItem"."order", "OrderItem"."line%") and ("OrderItem"."State" in ('queued', 'again', 'started') or dibs_j.rank % 10 = 0 and dibs_j.attempts = 1 and "OrderItem"."State" in ('failed', 'failed'))
   and (dibs_j.finishing = 0 or dibs_j.finishing >= 100 or "OrderItem"."State" = 'started')
-  and not (dibs_j.rank % 10 = 9 and dibs_j.attempts = 1 and dibs_j.finishing = 0 and dibs_j.crashes = 0 and "OrderItem"."State" = 'started' and coalesce(strftime('%s', "OrderItem"."began") + 0 > strftime('%s', 'now') - :stuck_after, 0))
+  and not (dibs_j.rank % 10 = 9 and dibs_j.attempts = 1 and dibs_j.finishing = 0 and dibs_j.crashes = 0 and "OrderItem"."State" = 'started' and coalesce(case when strftime('%s', "OrderItem"."began") + 0 between 1 and strftime('%s', 'now') + 86400 then strftime('%s', "OrderItem"."began") + 0 end > strftime('%s', 'now') - :stuck_after, 0))
   and (dibs_j.finishing > 0 or exists (select 1 from (select * from "OrderItem" where (deleted is null
 )) dibs_m where dibs_m."order" = "OrderItem"."order" and dibs_m."line%" = "OrderItem"."line%"));
 update "OrderItem" set "State" = 'started', "began" = datetime('now'), "who" = :worker_name, "tries" = (select dibs_r.attempts from temp.dibs_rows dibs_r where dibs_r.row_key = json_array("OrderItem"."order", "OrderItem"."line%"))
@@ -91,7 +91,7 @@ select job from temp.dibs_rows;
 -- notice
 delete from temp.dibs_rows;
 insert into temp.dibs_rows (key, row_key, attempts)
-select json_array("OrderItem"."order", "OrderItem"."line%"), json_array("OrderItem"."order", "OrderItem"."line%"), coalesce(cast(strftime('%s', "OrderItem"."began") as integer) * 1000000, dibs_c.now) from dibs_clock dibs_c cross join "OrderItem"
+select json_array("OrderItem"."order", "OrderItem"."line%"), json_array("OrderItem"."order", "OrderItem"."line%"), coalesce(cast(case when strftime('%s', "OrderItem"."began") + 0 between 1 and strftime('%s', 'now') + 86400 then strftime('%s', "OrderItem"."began") + 0 end as integer) * 1000000, dibs_c.now) from dibs_clock dibs_c cross join "OrderItem"
 where "OrderItem"."State" in ('started', 'again') and case typeof("OrderItem"."order") when 'integer' then 1 when 'text' then instr("OrderItem"."order", char(0)) = 0 when 'real' then cast("OrderItem"."order" as text) + 0.0 = "OrderItem"."order" else 0 end and case typeof("OrderItem"."line%") when 'integer' then 1 when 'text' then instr("OrderItem"."line%", char(0)) = 0 when 'real' then cast("OrderItem"."line%" as text) + 0.0 = "OrderItem"."line%" else 0 end and exists (select 1 from (select * from "OrderItem" where (deleted is null
 )) dibs_m where dibs_m."order" = "OrderItem"."order" and dibs_m."line%" = "OrderItem"."line%")
   and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'Shop.OrderItem' and dibs_j.row_key = json_array("OrderItem"."order", "OrderItem"."line%"))
@@ -135,7 +135,7 @@ where "State" in ('queued', 'started', 'again') and not (case typeof("OrderItem"
 
 -- stuck
 select json_array("OrderItem"."order", "OrderItem"."line%") from "OrderItem"
-where "State" = 'started' and not coalesce(strftime('%s', "OrderItem"."began") + 0 > strftime('%s', 'now') - :stuck_after, 0) and case typeof("OrderItem"."order") when 'integer' then 1 when 'text' then instr("OrderItem"."order", char(0)) = 0 when 'real' then cast("OrderItem"."order" as text) + 0.0 = "OrderItem"."order" else 0 end and case typeof("OrderItem"."line%") when 'integer' then 1 when 'text' then instr("OrderItem"."line%", char(0)) = 0 when 'real' then cast("OrderItem"."line%" as text) + 0.0 = "OrderItem"."line%" else 0 end and (deleted is null
+where "State" = 'started' and not coalesce(case when strftime('%s', "OrderItem"."began") + 0 between 1 and strftime('%s', 'now') + 86400 then strftime('%s', "OrderItem"."began") + 0 end > strftime('%s', 'now') - :stuck_after, 0) and case typeof("OrderItem"."order") when 'integer' then 1 when 'text' then instr("OrderItem"."order", char(0)) = 0 when 'real' then cast("OrderItem"."order" as text) + 0.0 = "OrderItem"."order" else 0 end and case typeof("OrderItem"."line%") when 'integer' then 1 when 'text' then instr("OrderItem"."line%", char(0)) = 0 when 'real' then cast("OrderItem"."line%" as text) + 0.0 = "OrderItem"."line%" else 0 end and (deleted is null
 )
   and not exists (select 1 from dibs_clock dibs_c cross join dibs_jobs dibs_j left join dibs_workers dibs_w on dibs_w.id = dibs_j.worker >> 20
     where dibs_j.type = 'Shop.OrderItem' and dibs_j.row_key = json_array("OrderItem"."order", "OrderItem"."line%")
