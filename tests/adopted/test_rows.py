@@ -94,6 +94,23 @@ def test_columns_are_kept_up_to_date(adopted: Adopted) -> None:
     assert "worker" not in kept or adopted.column("worker", key) == "worker-7"
 
 
+def test_a_row_that_runs_anew_has_not_ended(adopted: Adopted) -> None:
+    """The error of the last attempt stays as long as there is a next one."""
+    adopted.fill()
+    worker, kept, key = adopted.worker(7), adopted.adoption.kept, adopted.key(0)
+    job, *_ = worker.take()
+    worker.settle((job, FAILED))
+    adopted.set("PENDING", key)
+    (anew,) = worker.take()
+    for use in ("finished_at", "error"):
+        assert use not in kept or adopted.column(use, key) is None
+    worker.settle((anew, Back(Way.RETRY, 0.0, FAILED.failure)))
+    (again,) = worker.take()
+    assert "error" not in kept or adopted.column("error", key) == "ValueError: it's 100% broken"
+    worker.settle((again, SUCCESS))
+    assert "error" not in kept or adopted.column("error", key) is None
+
+
 def test_outcomes_are_written_into_the_rows(adopted: Adopted) -> None:
     adopted.fill()
     worker = adopted.worker(1)

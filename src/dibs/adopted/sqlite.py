@@ -137,6 +137,14 @@ class SqliteTable:
             sets.append(f"{quoted(name)} = {self._short(name, ':worker_name')}")
         if name := kept.get("attempts"):
             sets.append(f"{quoted(name)} = {attempts}")
+        if (name := kept.get("finished_at")) and self.columns[name].nullable:
+            sets.append(f"{quoted(name)} = null")
+        if name := kept.get("error"):
+            none = self.no_error(name)
+            last = (
+                f"case when {attempts} > 1 then {quoted(name)} else {none} end"  # stays while there is a next attempt
+            )
+            sets.append(f"{quoted(name)} = {none if attempts == '1' else last}")
         return ", ".join(sets)
 
     def never(self, name: str) -> str:

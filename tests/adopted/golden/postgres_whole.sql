@@ -18,7 +18,7 @@ written as (
     and (select j.row_key from "dibs".jobs j where j.id = d.job and j.type = 'Shop.OrderItem') = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
   returning d.job),
 resumed as (
-  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = r.attempts
+  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = r.attempts, "ended" = null, "why" = case when r.attempts > 1 then t."why" else null end
   from turn r
   where r.token is not null and t."order" = any (array[(r.payload::jsonb -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(r.payload::jsonb -> 'key' ->> 1)::text])
     and (t."State" in ('queued', 'again', 'started')
@@ -56,7 +56,7 @@ leased as (
     where (not j.held and j.claimed_at is null and j.rank %% 10 = 9)
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
-  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1
+  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1, "ended" = null, "why" = null
   from leased l where t."order" = any (array[(l.key -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(l.key -> 'key' ->> 1)::text]) and case when t."State" = 'queued' then true else false end
   returning l.*, json_build_object('row', row_to_json(t), 'key', json_build_array(t."order"::text, (t."line%%"::text collate "C")), 'done', exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"),
     'place', json_build_array(t."weight"::text, t."made"::text, t."order"::text, t."line%%"::text))::text as payload)
@@ -91,7 +91,7 @@ written as (
     and (select j.row_key from "dibs".jobs j where j.id = d.job and j.type = 'Shop.OrderItem') = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
   returning d.job),
 resumed as (
-  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = r.attempts
+  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = r.attempts, "ended" = null, "why" = case when r.attempts > 1 then t."why" else null end
   from turn r
   where r.token is not null and t."order" = any (array[(r.payload::jsonb -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(r.payload::jsonb -> 'key' ->> 1)::text])
     and (t."State" in ('queued', 'again', 'started')
@@ -136,7 +136,7 @@ leased as (
     where (not j.held and j.claimed_at is null and j.rank %% 10 = 9)
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
-  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1
+  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1, "ended" = null, "why" = null
   from leased l where t."order" = any (array[(l.key -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(l.key -> 'key' ->> 1)::text]) and case when t."State" = 'queued' then true else false end
   returning l.*, json_build_object('row', row_to_json(t), 'key', json_build_array(t."order"::text, (t."line%%"::text collate "C")), 'done', exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"),
     'place', json_build_array(t."weight"::text, t."made"::text, t."order"::text, t."line%%"::text))::text as payload)
@@ -311,7 +311,7 @@ picked as materialized (
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
 taken as (
-  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1
+  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1, "ended" = null, "why" = null
   from picked p where exists (select from alive) and t.ctid = p.tid and t."order" = p.k0 and t."line%%" = p.k1 and case when t."State" = 'queued' then true else false end
   returning nextval('"dibs".job_id') as job, nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint as token,
     json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text as key, t."weight" as o0, t."made" as o1, t."order" as o2, t."line%%" as o3,
