@@ -426,6 +426,44 @@ def test_columns_of_the_wrong_type_are_said_before_anything_starts(app: Dibs, mo
     assert "dibs db migrate" not in str(told.value)
 
 
+@pytest.mark.parametrize("use", ["attempts", "error", "finished_at"])
+def test_a_column_that_cannot_be_written_is_said_before_anything_starts(app: Dibs, use: str) -> None:
+    application = Application(app.engine)
+    kind = {"attempts": "int", "error": "text", "finished_at": "timestamp"}[use]
+    application.execute(
+        f"create table things (id int primary key, status text, made {kind} generated always as (null) stored)"
+    )
+    application.execute("insert into things (id, status) values (1, 'queued')")
+    things = app.adopt("things", key="id", status="status", states=WORDS, **{use: "made"})
+    things.process(lambda row: None)
+    with pytest.raises(NotAdoptable, match=r"the database does not understand what is said of it.*made"):
+        app.drain()
+    assert app.engine.run(jobs.page(Filter())).jobs == []
+
+
+def test_every_statement_is_tried_before_anything_starts(app: Dibs, application: Application) -> None:
+    source = adopt(app).source(app.engine)
+    tried = [step.sql.partition("explain ")[2].removeprefix("query plan ") for step in source.steps["trial"]]
+    for name in {"turn", "turn_after", "done", "new_after", "first", "put_off", "held", "mend", "notice"} & {
+        *source.steps
+    }:
+        assert source.steps[name][-1].sql in tried
+
+
+@on_postgres
+@pytest.mark.parametrize("kind", ["smallint", "numeric(6, 2)", "numeric(9)"])
+@pytest.mark.parametrize("use", ["started_at", "finished_at"])
+def test_a_number_too_small_for_a_time_is_said_before_anything_starts(app: Dibs, use: str, kind: str) -> None:
+    application = Application(app.engine)
+    application.execute(
+        f"create domain small as {kind}; create table things (id int primary key, status text, made small)"
+    )
+    things = app.adopt("things", key="id", status="status", states=WORDS, **{use: "made"})
+    things.process(lambda row: None)
+    with pytest.raises(NotAdoptable, match=r"made is a small, too small for seconds since 1970"):
+        app.drain()
+
+
 @on_postgres
 async def test_a_table_locked_by_a_migration_is_said_so(async_app: Dibs, caplog: pytest.LogCaptureFixture) -> None:
     app, application = async_app, Application(async_app.engine)

@@ -116,13 +116,11 @@ def _more(source: Source, room: Room | None, settles: Sequence[Settle], values: 
 
 @operation(atomic=True)
 def rehearse(source: Source) -> Conversation[None]:
-    """Say everything that a worker says, of no row."""
-    places = {name: None for step in source.steps["turn_after"] for name in step.uses if name.startswith("place_")}
+    """Have everything explained that a worker says: what cannot be said of this table is refused, nothing is done."""
     values = turn_values(None, (), ())
-    for name in ("turn", "turn_after", *PLAIN_WAYS):
-        if name in source.steps:
-            yield Compiled("turn", source.steps[name], **values | _more(source, None, (), values), **places)
-    yield Compiled("notice", source.steps["notice"], stuck_after=source.stuck_after, max_attempts=1, most=0)
+    values |= _more(source, None, (), values) | {"picked": [], "most": MOST, "row_key": "", "seconds": 0.0}
+    places = {name: None for step in source.steps["trial"] for name in step.uses if name.startswith("place_")}
+    yield Compiled("trial", source.steps["trial"], **values, **places)
 
 
 @operation()
