@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from dibs.adopted import sqlite_checks
+from dibs.adopted import postgres_looks, sqlite_checks, sqlite_looks
 from dibs.adopted.inspect import Found
 from dibs.adopted.mapping import adoption
 from dibs.adopted.plan import Plan
@@ -71,7 +71,7 @@ def texts() -> dict[str, str]:
         table = PostgresTable(said, there, '"dibs".')  # type: ignore[arg-type]  # an adoption
         parts = [
             f"-- {each}\n" + ";\n".join(texts)
-            for each, texts in (table.statements() | plain(table) | checks(table)).items()
+            for each, texts in (table.statements() | plain(table) | postgres_looks.looks(table) | checks(table)).items()
         ]
         parts += [f"-- plan\n{each.sql}" for each in Plan(said, there, "postgres").improvements()]  # type: ignore[arg-type]  # likewise
         parts += [f"-- wake\n{sql}" for sql in wakes(table)]
@@ -84,7 +84,7 @@ def texts() -> dict[str, str]:
         lite = SqliteTable(said, there, "dibs_", native)  # type: ignore[arg-type]  # likewise
         parts = [
             f"-- {each}\n{_steps(steps)}"
-            for each, steps in (lite.statements() | sqlite_checks.checks(lite)).items()
+            for each, steps in (lite.statements() | sqlite_looks.looks(lite) | sqlite_checks.checks(lite)).items()
             if each != "turn_after"
         ]
         parts += [f"-- plan\n{each.sql}" for each in Plan(said, there, "sqlite").improvements()]  # type: ignore[arg-type]  # likewise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from dibs.adopted import postgres_checks, sqlite_checks
+from dibs.adopted import postgres_checks, postgres_looks, sqlite_checks, sqlite_looks
 from dibs.adopted.inspect import Found
 from dibs.adopted.mapping import Adoption
 from dibs.adopted.postgres import IMPATIENT, PostgresTable
@@ -28,7 +28,7 @@ def compiled(adoption: Adoption, found: Found, engine: Engine) -> Source:
     if engine.name == "sqlite":
         native = dialect.steps["turn"]
         lite = SqliteTable(adoption, found, dialect.own, native)
-        steps = lite.statements() | sqlite_checks.checks(lite)
+        steps = lite.statements() | sqlite_looks.looks(lite) | sqlite_checks.checks(lite)
         trial = _explained("explain query plan", steps, native)
     else:
         _check_times(adoption, found)
@@ -55,7 +55,8 @@ def _check_times(adoption: Adoption, found: Found) -> None:
 
 
 def _on_postgres(table: PostgresTable) -> dict[str, list[str]]:
-    return table.statements() | plain(table) | postgres_checks.checks(table) | {"functions": [functions(table)]}
+    seen = postgres_looks.looks(table) | postgres_checks.checks(table) | {"functions": [functions(table)]}
+    return table.statements() | plain(table) | seen
 
 
 def _step(text: str) -> Step:

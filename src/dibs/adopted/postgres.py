@@ -11,7 +11,7 @@ from dibs.adopted.mapping import Adoption
 from dibs.adopted.postgres_words import as_text, escaped, literal, quoted
 from dibs.job import JobState
 from dibs.lifecycle import CANCELLING
-from dibs.operations.adopted import ASKED, KEPT, NEWEST, UNWRITTEN, WATCHING
+from dibs.operations.adopted import ASKED, UNWRITTEN, WATCHING
 
 FINAL = "(3, 4, 5)"
 DAY = 86_400  # by so many seconds a clock may be ahead
@@ -44,13 +44,8 @@ class PostgresTable:
             "first": [self._first()],
             "put_off": [self._put_off()],
             "held": [self._held()],
-            "waiting": [IMPATIENT, self._any_waiting()],
-            "count": [IMPATIENT, self._count()],
             "mend": [IMPATIENT, self.mend()],
             "notice": [IMPATIENT, self._notice()],
-            "look": [self._look()],
-            "glimpse": [self._glimpse()],
-            "ended": [self._ended()],
         }
 
     # Pieces
@@ -369,16 +364,6 @@ select d.job from d cross join {self.table} t where {row} and d.job <> all (arra
             return "false"
         return f"coalesce({self.began(alias)} > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false)"
 
-    def _any_waiting(self) -> str:
-        return f"select 1 from {self.table} t where {self.free()} limit 1"
-
-    def _count(self) -> str:
-        """How many wait, up to so many, and how many say that they run."""
-        return (
-            f"select (select count(*) from (select from {self.table} t where {self.free()} limit %(most)s::int) x),\n"
-            f"  (select count(*) from (select from {self.table} t where {self.status} = {self.word(JobState.RUNNING)} limit %(most)s::int) x)"
-        )
-
     def mend(self) -> str:
         """Rows that still say that they run, whose job waits for its next attempt since its worker died."""
         keys = self.from_payload("j.payload")
@@ -404,26 +389,3 @@ where {self.status} in ({", ".join(self.word(state) for state in self.adoption.l
 limit %(most)s::int
 on conflict (type, row_key) where row_key is not null do nothing
 returning id"""
-
-    def _look(self) -> str:
-        """One row by its key: its word, and its job if it has one."""
-        values = [f"%(key_{n})s::text" for n in range(len(self.key))]
-        return f"""select t.{self.status}::text, row_to_json(t)::text,
-  (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key("t")})
-from {self.table} t where {self.same_row("t", values)}"""
-
-    def _glimpse(self) -> str:
-        """Many rows by their keys, for those who watch them. A job that only watches is none."""
-        values = [f"d.key ->> {n}" for n in range(len(self.key))]
-        kept = [f"t.{quoted(name)}::text" if (name := self.adoption.kept.get(use)) else "null" for use in KEPT]
-        return f"""select d.n - 1, t.{self.status}::text, {", ".join(kept)},
-  (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key("t")} and not {self.watches}), {self.key_json("t")}::text
-from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross join {self.table} t where {self.same_row("t", values)}"""
-
-    def _ended(self) -> str:
-        newest = f"greatest((select max(id) from {self.own}history), (select max(id) from {self.own}dead))"
-        parts = [
-            f"select j.id, (j.payload -> 'key')::text from {self.own}{ended} j\nwhere j.id > {newest} - {NEWEST} and j.type = {self.name}"
-            for ended in ("history", "dead")
-        ]
-        return "\nunion all\n".join(parts)

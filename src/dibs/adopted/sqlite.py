@@ -15,7 +15,7 @@ from dibs.adopted.sqlite_words import literal, quoted
 from dibs.engines.dialect import PARAMETER, Step
 from dibs.job import JobState
 from dibs.lifecycle import CANCELLING
-from dibs.operations.adopted import ASKED, KEPT, NEWEST, UNWRITTEN, WATCHING
+from dibs.operations.adopted import ASKED, UNWRITTEN, WATCHING
 
 AT_ONCE = 40  # columns in one json_object: functions take 100 arguments at most, in old libraries
 FINAL = "(3, 4, 5)"
@@ -46,13 +46,8 @@ class SqliteTable:
             "due": [*self.native_turn],
             "first": [self.step(f"select {self.row_key()} from {self.table} where {self._to_take()} limit 1")],
             "put_off": [self._put_off()],
-            "waiting": [self.step(f"select 1 from {self.table} where {self.free()} limit 1")],
-            "count": [self._count()],
             "mend": list(self._mend()),
             "notice": list(self._notice()),
-            "look": [self._look()],
-            "glimpse": [self._glimpse()],
-            "ended": [self._ended()],
         }
 
     # Pieces
@@ -329,13 +324,6 @@ class SqliteTable:
             return "0"
         return f"coalesce({self.began()} > strftime('%s', 'now') - :stuck_after, 0)"
 
-    def _count(self) -> Step:
-        """How many wait, up to so many, and how many say that they run."""
-        return self.step(
-            f"select (select count(*) from (select 1 from {self.table} where {self.free()} limit :most)),\n"
-            f"  (select count(*) from (select 1 from {self.table} where {self.status} = {self.word(JobState.RUNNING)} limit :most))"
-        )
-
     def _mend(self) -> Iterator[Step]:
         """Rows that still say that they run, whose job waits for its next attempt since its worker died."""
         yield self.step("delete from temp.dibs_rows")
@@ -373,36 +361,6 @@ class SqliteTable:
             f"from {self.own}clock dibs_c cross join temp.dibs_rows dibs_r"
         )
         yield self.step("select place from temp.dibs_rows")
-
-    def _look(self) -> Step:
-        """One row by its key: its word, and its job if it has one."""
-        parts = " and ".join(f"{self.table}.{name} = json_extract(:key, '$[{n}]')" for n, name in enumerate(self.key))
-        return self.step(
-            f"select {self.status}, {self.row_json()},\n"
-            f"  (select dibs_j.id from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()})\n"
-            f"from {self.table} where {parts}"
-        )
-
-    def _glimpse(self) -> Step:
-        """Many rows by their keys, for those who watch them. A job that only watches is none."""
-        parts = " and ".join(
-            f"{self.table}.{name} = json_extract(dibs_k.value, '$[{n}]')" for n, name in enumerate(self.key)
-        )
-        kept = [f"{self.table}.{quoted(name)}" if (name := self.adoption.kept.get(use)) else "null" for use in KEPT]
-        return self.step(
-            f"select dibs_k.key, {self.table}.{self.status}, {', '.join(kept)},\n"
-            f"  (select dibs_j.id from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()}"
-            f" and not {WATCHES}), {self.key_json()}\n"
-            f"from json_each(:keys) dibs_k cross join {self.table} on {parts}"
-        )
-
-    def _ended(self) -> Step:
-        newest = f"(select max(id) from (select max(id) as id from {self.own}history union all select max(id) from {self.own}dead))"
-        parts = [
-            f"select id, json_extract(payload, '$.key') from {self.own}{ended} where id > {newest} - {NEWEST} and type = {self.name}"
-            for ended in ("history", "dead")
-        ]
-        return self.step("\nunion all\n".join(parts))
 
     def step(self, sql: str, *, when: str = "") -> Step:
         """Its parameters are those that stand outside of quotes, and outside of the user's own condition."""

@@ -178,17 +178,6 @@ free as materialized (
   select d.job from d cross join "public"."things" t where t."id" = any (array[(d.key::jsonb ->> 0)::bigint]) for no key update of t skip locked)
 select d.job from d cross join "public"."things" t where t."id" = any (array[(d.key::jsonb ->> 0)::bigint]) and d.job <> all (array(select job from free));
 
--- waiting
-set local lock_timeout = '1s';
-select 1 from "public"."things" t where "status" = 'queued' and true
-      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit 1;
-
--- count
-set local lock_timeout = '1s';
-select (select count(*) from (select from "public"."things" t where "status" = 'queued' and true
-      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit %(most)s::int) x),
-  (select count(*) from (select from "public"."things" t where "status" = 'started' limit %(most)s::int) x);
-
 -- mend
 set local lock_timeout = '1s';
 update "public"."things" t set "status" = 'queued'
@@ -211,23 +200,6 @@ where "status" in ('started') and true
 limit %(most)s::int
 on conflict (type, row_key) where row_key is not null do nothing
 returning id;
-
--- look
-select t."status"::text, row_to_json(t)::text,
-  (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text)
-from "public"."things" t where t."id" = any (array[(%(key_0)s::text)::bigint]);
-
--- glimpse
-select d.n - 1, t."status"::text, null, null,
-  (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9)), json_build_array(t."id"::text)::text
-from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross join "public"."things" t where t."id" = any (array[(d.key ->> 0)::bigint]);
-
--- ended
-select j.id, (j.payload -> 'key')::text from "dibs".history j
-where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'things'
-union all
-select j.id, (j.payload -> 'key')::text from "dibs".dead j
-where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'things';
 
 -- done
 with gone as (
@@ -310,6 +282,34 @@ union all
 select job, token, 'things', 'things',
   case when job = (select max(job) from taken) then left(payload, -1) || ',"place":' || json_build_array(o0::text)::text || '}' else payload end,
   1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from taken;
+
+-- waiting
+set local lock_timeout = '1s';
+select 1 from "public"."things" t where "status" = 'queued' and true
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit 1;
+
+-- count
+set local lock_timeout = '1s';
+select (select count(*) from (select from "public"."things" t where "status" = 'queued' and true
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit %(most)s::int) x),
+  (select count(*) from (select from "public"."things" t where "status" = 'started' limit %(most)s::int) x);
+
+-- look
+select t."status"::text, row_to_json(t)::text,
+  (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text)
+from "public"."things" t where t."id" = any (array[(%(key_0)s::text)::bigint]);
+
+-- glimpse
+select d.n - 1, t."status"::text, null, null,
+  (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9)), json_build_array(t."id"::text)::text
+from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross join "public"."things" t where t."id" = any (array[(d.key ->> 0)::bigint]);
+
+-- ended
+select j.id, (j.payload -> 'key')::text from "dibs".history j
+where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'things'
+union all
+select j.id, (j.payload -> 'key')::text from "dibs".dead j
+where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'things';
 
 -- explain
 set local enable_seqscan = off;

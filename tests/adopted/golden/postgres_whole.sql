@@ -190,19 +190,6 @@ free as materialized (
   select d.job from d cross join "Shop"."OrderItem" t where t."order" = any (array[(d.key::jsonb ->> 0)::bigint]) and t."line%%" = any (array[(d.key::jsonb ->> 1)::text]) for no key update of t skip locked)
 select d.job from d cross join "Shop"."OrderItem" t where t."order" = any (array[(d.key::jsonb ->> 0)::bigint]) and t."line%%" = any (array[(d.key::jsonb ->> 1)::text]) and d.job <> all (array(select job from free));
 
--- waiting
-set local lock_timeout = '1s';
-select 1 from "Shop"."OrderItem" t where "State" = 'queued' and (deleted is null
-)
-      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit 1;
-
--- count
-set local lock_timeout = '1s';
-select (select count(*) from (select from "Shop"."OrderItem" t where "State" = 'queued' and (deleted is null
-)
-      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit %(most)s::int) x),
-  (select count(*) from (select from "Shop"."OrderItem" t where "State" = 'started' limit %(most)s::int) x);
-
 -- mend
 set local lock_timeout = '1s';
 update "Shop"."OrderItem" t set "State" = 'again'
@@ -226,23 +213,6 @@ where "State" in ('started', 'again') and (deleted is null
 limit %(most)s::int
 on conflict (type, row_key) where row_key is not null do nothing
 returning id;
-
--- look
-select t."State"::text, row_to_json(t)::text,
-  (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text)
-from "Shop"."OrderItem" t where t."order" = any (array[(%(key_0)s::text)::bigint]) and t."line%%" = any (array[(%(key_1)s::text)::text]);
-
--- glimpse
-select d.n - 1, t."State"::text, t."tries"::text, t."why"::text,
-  (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9)), json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
-from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross join "Shop"."OrderItem" t where t."order" = any (array[(d.key ->> 0)::bigint]) and t."line%%" = any (array[(d.key ->> 1)::text]);
-
--- ended
-select j.id, (j.payload -> 'key')::text from "dibs".history j
-where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'Shop.OrderItem'
-union all
-select j.id, (j.payload -> 'key')::text from "dibs".dead j
-where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'Shop.OrderItem';
 
 -- done
 with gone as (
@@ -332,6 +302,36 @@ union all
 select job, token, 'Shop.OrderItem', 'Shop.OrderItem',
   case when job = (select max(job) from taken) then left(payload, -1) || ',"place":' || json_build_array(o0::text, o1::text, o2::text, o3::text)::text || '}' else payload end,
   1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from taken;
+
+-- waiting
+set local lock_timeout = '1s';
+select 1 from "Shop"."OrderItem" t where "State" = 'queued' and (deleted is null
+)
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit 1;
+
+-- count
+set local lock_timeout = '1s';
+select (select count(*) from (select from "Shop"."OrderItem" t where "State" = 'queued' and (deleted is null
+)
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit %(most)s::int) x),
+  (select count(*) from (select from "Shop"."OrderItem" t where "State" = 'started' limit %(most)s::int) x);
+
+-- look
+select t."State"::text, row_to_json(t)::text,
+  (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text)
+from "Shop"."OrderItem" t where t."order" = any (array[(%(key_0)s::text)::bigint]) and t."line%%" = any (array[(%(key_1)s::text)::text]);
+
+-- glimpse
+select d.n - 1, t."State"::text, t."tries"::text, t."why"::text,
+  (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9)), json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
+from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross join "Shop"."OrderItem" t where t."order" = any (array[(d.key ->> 0)::bigint]) and t."line%%" = any (array[(d.key ->> 1)::text]);
+
+-- ended
+select j.id, (j.payload -> 'key')::text from "dibs".history j
+where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'Shop.OrderItem'
+union all
+select j.id, (j.payload -> 'key')::text from "dibs".dead j
+where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'Shop.OrderItem';
 
 -- explain
 set local enable_seqscan = off;

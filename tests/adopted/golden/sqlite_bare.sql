@@ -63,15 +63,6 @@ order by "id" limit 1) dibs_p
 where dibs_p.row_key = :row_key
 on conflict (type, row_key) where row_key is not null do update set run_at = excluded.run_at, rank = excluded.rank;
 
--- waiting
-select 1 from "things" where "status" = 'queued' and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1
-  and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9)) limit 1;
-
--- count
-select (select count(*) from (select 1 from "things" where "status" = 'queued' and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1
-  and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9)) limit :most)),
-  (select count(*) from (select 1 from "things" where "status" = 'started' limit :most));
-
 -- mend
 delete from temp.dibs_rows;
 insert into temp.dibs_rows (job, key)
@@ -95,6 +86,15 @@ select max(cast(dibs_r.attempts + :stuck_after * 1000000 as integer), dibs_c.now
   json_object('table', 'things', 'key', json(dibs_r.key))
 from dibs_clock dibs_c cross join temp.dibs_rows dibs_r;
 select place from temp.dibs_rows;
+
+-- waiting
+select 1 from "things" where "status" = 'queued' and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1
+  and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9)) limit 1;
+
+-- count
+select (select count(*) from (select 1 from "things" where "status" = 'queued' and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1
+  and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9)) limit :most)),
+  (select count(*) from (select 1 from "things" where "status" = 'started' limit :most));
 
 -- look
 select "status", '{' || substr(json_object('id', case when typeof("things"."id") = 'blob' then json_object('bytes', lower(hex("things"."id"))) when typeof("things"."id") = 'real' and abs("things"."id") = 9e999 then json_object('real', cast("things"."id" as text)) else "things"."id" end, 'status', case when typeof("things"."status") = 'blob' then json_object('bytes', lower(hex("things"."status"))) when typeof("things"."status") = 'real' and abs("things"."status") = 9e999 then json_object('real', cast("things"."status" as text)) else "things"."status" end), 2, length(json_object('id', case when typeof("things"."id") = 'blob' then json_object('bytes', lower(hex("things"."id"))) when typeof("things"."id") = 'real' and abs("things"."id") = 9e999 then json_object('real', cast("things"."id" as text)) else "things"."id" end, 'status', case when typeof("things"."status") = 'blob' then json_object('bytes', lower(hex("things"."status"))) when typeof("things"."status") = 'real' and abs("things"."status") = 9e999 then json_object('real', cast("things"."status" as text)) else "things"."status" end)) - 2) || '}',
