@@ -370,8 +370,9 @@ async def test_a_change_of_the_file_wakes_a_worker(async_app: Dibs) -> None:
             await until(lambda n=n: len(ran) == n)  # type: ignore[misc]  # of the loop
 
 
+@pytest.mark.slow
 async def test_a_row_that_runs_for_long_under_a_living_worker_is_not_run_twice(async_app: Dibs) -> None:
-    app, application = async_app, Application(async_app.engine)
+    app, application = Dibs(async_app.url, lease=1.0, beat=0.1), Application(async_app.engine)
     application.execute(TABLE)
     application.execute(FILES)
     stickers = adopt(app, output=("files", "sticker"))
@@ -391,11 +392,13 @@ async def test_a_row_that_runs_for_long_under_a_living_worker_is_not_run_twice(a
             for watch in (*one.watches, *other.watches):
                 watch.minded = 0.0
                 await watch.run_once(1e9)
-            await asyncio.sleep(0.1)  # in all, ten times its time
+            await asyncio.sleep(0.1)  # in all, ten times its time, and two leases
         go.set()
         await until(lambda: statuses(application) == {"completed": 1})
+        assert one.stats.refused == other.stats.refused == 0
     assert began == [1]
     assert app.engine.run(rows.trouble(stickers.source(app.engine))).duplicates == []
+    await app.aclose()
 
 
 async def test_a_worker_told_to_stop_hands_rows_back(async_app: Dibs) -> None:
