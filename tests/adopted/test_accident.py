@@ -110,9 +110,10 @@ def test_the_same_table_adopted_makes_none_though_workers_are_killed(
                 if len(killed) % 5 == 0:
                     alone.add(pid)
                     member.process.kill()
-                    members[members.index(member)] = team.begin("--log-level", "warning")
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)
+                if pid in alone:
+                    members[members.index(member)] = team.begin("--log-level", "warning")
         done = [("completed", count)]
         team.until(
             lambda: application.execute("select status, count(*) from stickers group by status") == done,
