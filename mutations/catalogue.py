@@ -1360,7 +1360,7 @@ ADOPTED = [
     rule(
         "a row that cannot be claimed stops its table",
         "worker/rows.py",
-        "                self.avoided[key] = now + AVOIDED\n",
+        "                await self.session.arun(adopted.put_off(self.source, first, seconds))\n",
         "",
         TROUBLE,
     ),

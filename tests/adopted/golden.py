@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from dibs.adopted import sqlite_checks
+from dibs.adopted import postgres_looks, sqlite_checks, sqlite_looks
 from dibs.adopted.inspect import Found
 from dibs.adopted.mapping import adoption
 from dibs.adopted.plan import Plan
@@ -19,6 +19,7 @@ from dibs.engines.dialect import Step
 from dibs.operations.catalogue import Column, Index, Table
 
 FOLDER = Path(__file__).parent / "golden"
+NULLABLE = ("began", "ended", "who", "why", "deleted")
 WORDS = {"PENDING": "queued", "RUNNING": "started", "SUCCESSFUL": "completed", "FAILED": "failed"}
 BARE = adoption("things", key="id", status="status", states=WORDS)
 WHOLE = adoption(
@@ -60,7 +61,7 @@ def tables(engine: str) -> dict[str, tuple[object, Found]]:
 
 
 def _columns(kinds: dict[str, str]) -> dict[str, Column]:
-    return {name: Column(name, kind, nullable=False) for name, kind in kinds.items()}
+    return {name: Column(name, kind, nullable=name in NULLABLE) for name, kind in kinds.items()}
 
 
 def texts() -> dict[str, str]:
@@ -70,7 +71,7 @@ def texts() -> dict[str, str]:
         table = PostgresTable(said, there, '"dibs".')  # type: ignore[arg-type]  # an adoption
         parts = [
             f"-- {each}\n" + ";\n".join(texts)
-            for each, texts in (table.statements() | plain(table) | checks(table)).items()
+            for each, texts in (table.statements() | plain(table) | postgres_looks.looks(table) | checks(table)).items()
         ]
         parts += [f"-- plan\n{each.sql}" for each in Plan(said, there, "postgres").improvements()]  # type: ignore[arg-type]  # likewise
         parts += [f"-- wake\n{sql}" for sql in wakes(table)]
@@ -82,7 +83,7 @@ def texts() -> dict[str, str]:
         lite = SqliteTable(said, there, "dibs_", native)  # type: ignore[arg-type]  # likewise
         parts = [
             f"-- {each}\n{_steps(steps)}"
-            for each, steps in (lite.statements() | sqlite_checks.checks(lite)).items()
+            for each, steps in (lite.statements() | sqlite_looks.looks(lite) | sqlite_checks.checks(lite)).items()
             if each != "turn_after"
         ]
         parts += [f"-- plan\n{each.sql}" for each in Plan(said, there, "sqlite").improvements()]  # type: ignore[arg-type]  # likewise

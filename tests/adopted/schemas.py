@@ -140,9 +140,9 @@ PARTITIONED = Schema(
 )
 PAIRS = Schema(
     "composite unique key, no primary key, without rowid",
-    "create table pairs (a int not null, b text not null, note text, status text not null, unique (a, b))",
-    "create table pairs (a int not null, b text not null, note text, status text not null, primary key (b, a)) without rowid",
-    dict(table="pairs", key=("a", "b"), status="status", states=WORDS, order_by=("note",), error="note"),
+    "create table pairs (a int not null, b text not null, note text, problem text, status text not null, unique (a, b))",
+    "create table pairs (a int not null, b text not null, note text, problem text, status text not null, primary key (b, a)) without rowid",
+    dict(table="pairs", key=("a", "b"), status="status", states=WORDS, order_by=("note",), error="problem"),
     ("a", "b", "note", "status"),
     [(2, "x", "1", "queued"), (1, "y", "2", "queued"), (1, "x", "3", "queued")],
     ("", "0", ""),

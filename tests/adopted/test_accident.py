@@ -5,6 +5,7 @@ The same table, adopted, by four workers that are killed all the time.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -93,20 +94,26 @@ def test_the_naive_processor_makes_duplicates(url: str, application: Application
 def test_the_same_table_adopted_makes_none_though_workers_are_killed(
     url: str, application: Application, tmp_path: Path
 ) -> None:
-    """At least 20 of the kills hit an owner of rows."""
+    """At least 20 of the kills hit an owner of rows. Every fifth takes its supervisor too, so that nobody but its lease
+    frees them."""
     with Team.hire(tmp_path, url, ADOPTED, concurrency=4, lease=2.0, beat=0.3) as team:
         members = [team.start("--log-level", "warning") for _ in range(4)]
-        count, killed, deadline = 0, set[int](), time.monotonic() + 120
-        while len(killed) < 20:
-            assert time.monotonic() < deadline, f"only {len(killed)} kills hit an owner"
+        count, killed, alone, deadline = 0, set[int](), set[int](), time.monotonic() + 120
+        while len(hit := died_with_rows(application)) < 20:
+            assert time.monotonic() < deadline, f"only {len(hit)} of {len(killed)} kills hit an owner"
             if application.execute("select count(*) from stickers where status = 'queued'")[0][0] < 100:
                 fill(application, count + 1, 200)
                 count += 200
             time.sleep(random.uniform(0.01, 0.1))
-            pids = [pid for member in members for pid in member.children() if pid not in killed]
-            for pid in [pid for pid in pids if is_alive(pid) and owns(application, pid)][:1]:
+            pids = [(pid, member) for member in members for pid in member.children() if pid not in killed]
+            for pid, member in [each for each in pids if is_alive(each[0]) and owns(application, each[0])][:1]:
+                if len(killed) % 5 == 0:
+                    alone.add(pid)
+                    member.process.kill()
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)
+                if pid in alone:
+                    members[members.index(member)] = team.begin("--log-level", "warning")
         done = [("completed", count)]
         team.until(
             lambda: application.execute("select status, count(*) from stickers group by status") == done,
@@ -115,6 +122,7 @@ def test_the_same_table_adopted_makes_none_though_workers_are_killed(
         )
         assert application.execute(DUPLICATES) == []
         assert application.execute("select count(*) from sticker_files") == [(count,)]
+        assert any(f"-{pid}-" in name for name in died_with_rows(application) for pid in alone)
 
 
 def is_alive(pid: int) -> bool:
@@ -122,6 +130,16 @@ def is_alive(pid: int) -> bool:
     with suppress(FileNotFoundError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
+
+
+def died_with_rows(application: Application) -> set[str]:
+    """The workers whose death a row was charged for."""
+    own = "dibs_" if application.engine.name == "sqlite" else "dibs."
+    parts = [
+        f"select cast(failures as text) from {own}{name} where failures is not null" for name in ("jobs", "history")
+    ]
+    failures = [each for row in application.execute(" union all ".join(parts)) for each in json.loads(row[0])]
+    return {each["worker"] for each in failures if each["error"] == "the worker died"}
 
 
 def owns(application: Application, pid: int) -> bool:

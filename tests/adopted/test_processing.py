@@ -93,6 +93,34 @@ def test_a_row_that_fails_is_tried_again_and_then_failed(
     assert row == ("failed", "ValueError: sticker 1 is broken", 3)
 
 
+def test_columns_that_may_not_be_null_are_never_null(app: Dibs) -> None:
+    """A text has nothing in it then; a time stays as it was."""
+    application, long_ago = Application(app.engine), "2001-02-03 04:05:06"
+    application.execute(
+        "create table stickers (id integer primary key, status text not null, attempts integer, "
+        f"error text not null default '', ended timestamp not null default '{long_ago}')"
+    )
+    stickers = adopt(app, finished_at="ended", max_attempts=2)
+    shown = "select id, status, error, substr(cast(ended as varchar(30)), 1, 19) = %s from stickers order by id"
+    during = list[Any]()
+
+    @stickers.process
+    def render(row: dict[str, Any]) -> None:
+        during.append(application.execute(shown, [long_ago])[row["id"] - 1])
+        if row["id"] == 2:
+            raise ValueError("broken")
+
+    fill(application, 2)
+    app.drain(concurrency=1)
+    assert [each[0] for each in during] == [1, 2, 2]
+    assert all(each[3] for each in during), "it has not ended"
+    assert [each[:3] for each in application.execute(shown, [long_ago])] == [
+        (1, "completed", ""),
+        (2, "failed", "ValueError: broken"),
+    ]
+    assert not any(each[3] for each in application.execute(shown, [long_ago]))
+
+
 def test_the_last_state_and_its_effects_commit_together(app: Dibs, application: Application, stickers: Adopted) -> None:
     @stickers.process
     async def render(row: Any) -> None:
@@ -277,6 +305,27 @@ def test_what_others_left_behind_is_run(app: Dibs, application: Application) -> 
     assert statuses(application) == {"completed": 2}
 
 
+@pytest.mark.parametrize(
+    "kind, value",
+    [("bigint", 1_750_000_000_000), ("float8", 1.75e15), ("float8", "NaN"), ("timestamp", "9999-12-31 00:00:00"),
+     ("timestamp", "1960-01-01 00:00:00"), ("timestamp", "infinity")],
+)  # fmt: skip
+def test_a_start_that_cannot_be_is_not_known(app: Dibs, kind: str, value: Any) -> None:
+    """Its row is taken over, and keeps no other from being noticed."""
+    application = Application(app.engine)
+    application.execute(f"create table t (id integer primary key, status text, began {kind})")
+    application.execute("insert into t values (1, 'started', %s), (2, 'started', null)", [value])
+    adopted, ran = app.adopt("t", key="id", status="status", states=WORDS, started_at="began"), list[int]()
+    adopted.process(lambda row: ran.append(row["id"]))
+    app.drain()
+    due = [job.run_at for job in app.engine.run(jobs.page(Filter())).jobs]
+    assert len(due) == 2
+    assert all(250 < (each - datetime.now(UTC)).total_seconds() <= 300 for each in due if each)
+    application.wait(301)
+    app.drain()
+    assert sorted(ran) == [1, 2]
+
+
 def test_ordinary_tasks_run_beside_it(app: Dibs, application: Application, stickers: Adopted) -> None:
     ran: Counter[str] = Counter()
 
@@ -342,8 +391,9 @@ async def test_a_change_of_the_file_wakes_a_worker(async_app: Dibs) -> None:
             await until(lambda n=n: len(ran) == n)  # type: ignore[misc]  # of the loop
 
 
+@pytest.mark.slow
 async def test_a_row_that_runs_for_long_under_a_living_worker_is_not_run_twice(async_app: Dibs) -> None:
-    app, application = async_app, Application(async_app.engine)
+    app, application = Dibs(async_app.url, lease=1.0, beat=0.1), Application(async_app.engine)
     application.execute(TABLE)
     application.execute(FILES)
     stickers = adopt(app, output=("files", "sticker"))
@@ -363,11 +413,13 @@ async def test_a_row_that_runs_for_long_under_a_living_worker_is_not_run_twice(a
             for watch in (*one.watches, *other.watches):
                 watch.minded = 0.0
                 await watch.run_once(1e9)
-            await asyncio.sleep(0.1)  # in all, ten times its time
+            await asyncio.sleep(0.1)  # in all, ten times its time, and two leases
         go.set()
         await until(lambda: statuses(application) == {"completed": 1})
+        assert one.stats.refused == other.stats.refused == 0
     assert began == [1]
     assert app.engine.run(rows.trouble(stickers.source(app.engine))).duplicates == []
+    await app.aclose()
 
 
 async def test_a_worker_told_to_stop_hands_rows_back(async_app: Dibs) -> None:

@@ -94,6 +94,23 @@ def test_columns_are_kept_up_to_date(adopted: Adopted) -> None:
     assert "worker" not in kept or adopted.column("worker", key) == "worker-7"
 
 
+def test_a_row_that_runs_anew_has_not_ended(adopted: Adopted) -> None:
+    """The error of the last attempt stays as long as there is a next one."""
+    adopted.fill()
+    worker, kept, key = adopted.worker(7), adopted.adoption.kept, adopted.key(0)
+    job, *_ = worker.take()
+    worker.settle((job, FAILED))
+    adopted.set("PENDING", key)
+    (anew,) = worker.take()
+    for use in ("finished_at", "error"):
+        assert use not in kept or adopted.column(use, key) is None
+    worker.settle((anew, Back(Way.RETRY, 0.0, FAILED.failure)))
+    (again,) = worker.take()
+    assert "error" not in kept or adopted.column("error", key) == "ValueError: it's 100% broken"
+    worker.settle((again, SUCCESS))
+    assert "error" not in kept or adopted.column("error", key) is None
+
+
 def test_outcomes_are_written_into_the_rows(adopted: Adopted) -> None:
     adopted.fill()
     worker = adopted.worker(1)
@@ -150,19 +167,29 @@ def test_a_late_owner_cannot_write(adopted: Adopted) -> None:
     adopted.engine.run(workers.recover(known=[late.worker]))
     adopted.engine.run(rows.mend(adopted.source))
     assert adopted.states()[0] in ("PENDING", "RETRY")
-    assert late.settle((job, SUCCESS)).lost == {job.id}
+    assert not finishes(late, job)
     assert adopted.states()[0] in ("PENDING", "RETRY")
     mine = until_taken(adopted, heir, job.id)
     assert mine.attempts == 2
     assert mine.crashes == 1
     assert late.settle((job, FAILED)).lost == {job.id}
+    assert not finishes(late, job)
     assert adopted.states()[0] == "RUNNING"
-    assert not heir.settle((mine, SUCCESS)).lost
-    adopted.produce([mine])
+    assert finishes(heir, mine)
     assert adopted.states()[0] == "SUCCESSFUL"
     assert late.settle((job, FAILED)).lost == {job.id}
+    assert not finishes(late, job)
     assert adopted.states()[0] == "SUCCESSFUL"
+    assert adopted.made() == 1
     assert adopted.duplicates() == []
+
+
+def finishes(hand: Hand, job: Claimed) -> bool:
+    """What it has made of the row counts if it may say so."""
+    if hand.settle((job, SUCCESS)).lost:
+        return False
+    hand.adopted.produce([job])
+    return True
 
 
 def test_a_judge_takes_the_rows_of_the_silent(adopted: Adopted) -> None:

@@ -69,6 +69,31 @@ def test_a_row_that_cannot_be_claimed_keeps_no_other(
     assert "this row is sacred" in caplog.text
 
 
+@pytest.mark.slow
+def test_many_rows_that_cannot_be_claimed_keep_no_other(
+    app: Dibs, application: Application, caplog: pytest.LogCaptureFixture
+) -> None:
+    """More than are named in the log. They are tried again, and run when their table lets them."""
+    refuse(application, "old.id <= 110 and new.status = 'started'")
+    stickers, ran = adopt(app), list[int]()
+
+    @stickers.process
+    def render(row: Any) -> None:
+        ran.append(row["id"])
+
+    fill(application, 120)
+    app.drain()
+    assert sorted(ran) == list(range(111, 121))
+    assert statuses(application) == {"completed": 10, "queued": 110}
+    assert caplog.text.count("cannot be claimed: ") == 100
+    assert caplog.text.count("and are not named") == 1
+    application.execute("drop trigger sacred" + (" on stickers" if app.engine.name == "postgres" else ""))
+    application.wait(600)
+    app.drain()
+    assert sorted(ran) == list(range(1, 121))
+    assert statuses(application) == {"completed": 120}
+
+
 def test_a_retry_that_cannot_be_claimed_keeps_no_other(
     app: Dibs, application: Application, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -400,6 +425,44 @@ def test_columns_of_the_wrong_type_are_said_before_anything_starts(app: Dibs, mo
     with pytest.raises(NotAdoptable, match="the database does not understand what is said of it") as told:
         app.drain()
     assert "dibs db migrate" not in str(told.value)
+
+
+@pytest.mark.parametrize("use", ["attempts", "error", "finished_at"])
+def test_a_column_that_cannot_be_written_is_said_before_anything_starts(app: Dibs, use: str) -> None:
+    application = Application(app.engine)
+    kind = {"attempts": "int", "error": "text", "finished_at": "timestamp"}[use]
+    application.execute(
+        f"create table things (id int primary key, status text, made {kind} generated always as (null) stored)"
+    )
+    application.execute("insert into things (id, status) values (1, 'queued')")
+    things = app.adopt("things", key="id", status="status", states=WORDS, **{use: "made"})
+    things.process(lambda row: None)
+    with pytest.raises(NotAdoptable, match=r"the database does not understand what is said of it.*made"):
+        app.drain()
+    assert app.engine.run(jobs.page(Filter())).jobs == []
+
+
+def test_every_statement_is_tried_before_anything_starts(app: Dibs, application: Application) -> None:
+    source = adopt(app).source(app.engine)
+    tried = [step.sql.partition("explain ")[2].removeprefix("query plan ") for step in source.steps["trial"]]
+    for name in {"turn", "turn_after", "done", "new_after", "first", "put_off", "held", "mend", "notice"} & {
+        *source.steps
+    }:
+        assert source.steps[name][-1].sql in tried
+
+
+@on_postgres
+@pytest.mark.parametrize("kind", ["smallint", "numeric(6, 2)", "numeric(9)"])
+@pytest.mark.parametrize("use", ["started_at", "finished_at"])
+def test_a_number_too_small_for_a_time_is_said_before_anything_starts(app: Dibs, use: str, kind: str) -> None:
+    application = Application(app.engine)
+    application.execute(
+        f"create domain small as {kind}; create table things (id int primary key, status text, made small)"
+    )
+    things = app.adopt("things", key="id", status="status", states=WORDS, **{use: "made"})
+    things.process(lambda row: None)
+    with pytest.raises(NotAdoptable, match=r"made is a small, too small for seconds since 1970"):
+        app.drain()
 
 
 @on_postgres

@@ -134,6 +134,29 @@ def test_a_floating_key_is_refused_in_a_file_too(app: Dibs, kind: str) -> None:
         adopted.source(app.engine)
 
 
+@on_postgres
+def test_numbers_that_json_does_not_have_are_numbers(app: Dibs) -> None:
+    application = Application(app.engine)
+    application.execute("create domain share as real")
+    application.execute("create table t (id int primary key, status text, ratio float8, share share, price numeric)")
+    application.execute(
+        "insert into t values (1, 'queued', 'Infinity', '-Infinity', 'NaN'), (2, 'queued', 1, 0.5, 1),"
+        " (3, 'queued', 'NaN', null, null)"
+    )
+    adopted, seen = app.adopt("t", key="id", status="status", states=WORDS), dict[int, Any]()
+
+    @adopted.process
+    def go(row: Any) -> None:
+        seen[row["id"]] = (row["ratio"], row["share"], row["price"])
+
+    app.drain()
+    assert {n: repr(values) for n, values in seen.items()} == {
+        1: "(inf, -inf, Decimal('NaN'))",
+        2: "(1.0, 0.5, Decimal('1'))",
+        3: "(nan, None, None)",
+    }
+
+
 @on_sqlite
 @pytest.mark.parametrize("kind", ["blob", "BLOB(16)", "LongBlob"])
 def test_a_key_of_bytes_is_refused_in_a_file(app: Dibs, kind: str) -> None:

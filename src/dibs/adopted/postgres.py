@@ -13,9 +13,10 @@ from dibs.adopted.mapping import Adoption
 from dibs.adopted.postgres_words import as_text, escaped, literal, quoted
 from dibs.job import JobState
 from dibs.lifecycle import CANCELLING
-from dibs.operations.adopted import ASKED, KEPT, NEWEST, UNWRITTEN, WATCHING
+from dibs.operations.adopted import ASKED, UNWRITTEN, WATCHING
 
 FINAL = "(3, 4, 5)"
+DAY = 86_400  # by so many seconds a clock may be ahead
 IMPATIENT = "set local lock_timeout = '1s'"  # who has locked the whole table is not waited for in silence
 CLAIM = """%(worker)s::bigint, %(claim)s::int, %(again)s::int, %(suspects)s::int, '{}'::text[],
     %(ranges_queue)s::text[], %(ranges_rank)s::smallint[], %(ranges_at)s::timestamptz[], %(ranges_id)s::bigint[]"""
@@ -39,18 +40,14 @@ class PostgresTable:
     def statements(self) -> dict[str, list[str]]:
         """All of them, by name; each is one text here."""
         return {
-            "turn": [self._turn(self._waiting())],
+            "turn": [self._turn(self.waiting())],
             "turn_after": [self._turn(self.waiting_after())],
             "due": [self._due()],
             "first": [self._first()],
+            "put_off": [self._put_off()],
             "held": [self._held()],
-            "waiting": [IMPATIENT, self._any_waiting()],
-            "count": [IMPATIENT, self._count()],
             "mend": [IMPATIENT, self.mend()],
             "notice": [IMPATIENT, self._notice()],
-            "look": [self._look()],
-            "glimpse": [self._glimpse()],
-            "ended": [self._ended()],
         }
 
     # Pieces
@@ -144,6 +141,14 @@ class PostgresTable:
             sets.append(f"{quoted(name)} = {self._short(name, '%(worker_name)s')}")
         if name := kept.get("attempts"):
             sets.append(f"{quoted(name)} = {attempts}")
+        if (name := kept.get("finished_at")) and self.columns[name].nullable:
+            sets.append(f"{quoted(name)} = null")
+        if name := kept.get("error"):
+            none = self.no_error(name)
+            last = (
+                f"case when {attempts} > 1 then t.{quoted(name)} else {none} end"  # stays while there is a next attempt
+            )
+            sets.append(f"{quoted(name)} = {none if attempts == '1' else last}")
         return ", ".join(sets)
 
     def writes(self) -> str:
@@ -153,14 +158,24 @@ class PostgresTable:
         whens = " ".join(f"when {code} then {self.word(JobState(state))}" for code, state in words.items())
         sets = [f"{self.status} = case d.state {whens} else {self.word(JobState.PENDING)} end"]
         if name := kept.get("finished_at"):
-            sets.append(f"{quoted(name)} = case when d.state in {FINAL} then {self.now(name)} end")
+            sets.append(
+                f"{quoted(name)} = case when d.state in {FINAL} then {self.now(name)} else {self.never(name)} end"
+            )
         if name := kept.get("error"):
             last = f"(select j.failures -> -1 ->> 'error' from {self.own}jobs j where j.id = d.job)"  # of a crash
             error = f"coalesce({self._short(name, 'd.error')}, case when d.state = 4 then {self._short(name, last)} end, t.{quoted(name)})"
-            sets.append(f"{quoted(name)} = case when d.state <> 3 then {error} end")
+            sets.append(f"{quoted(name)} = case when d.state <> 3 then {error} else {self.no_error(name)} end")
         if name := kept.get("attempts"):
             sets.append(f"{quoted(name)} = d.attempts")
         return ", ".join(sets)
+
+    def never(self, name: str) -> str:
+        """No time; where there must be one, what is there stays."""
+        return "null" if self.columns[name].nullable else f"t.{quoted(name)}"
+
+    def no_error(self, name: str) -> str:
+        """No text; where there must be one, an empty one."""
+        return "null" if self.columns[name].nullable else "''"
 
     def _short(self, name: str, text: str) -> str:
         limit = length_limit(self.columns[name].plain)
@@ -189,7 +204,8 @@ class PostgresTable:
             f"{none} limit 1) is null"
         )
 
-    def _waiting(self) -> str:
+    def waiting(self) -> str:
+        """New rows, from the beginning."""
         return self.pick(self.free())
 
     def waiting_after(self, *, watched: bool = True) -> str:
@@ -207,10 +223,9 @@ class PostgresTable:
         both = f"select {shown} from ({same}) same\n    union all select {shown} from ({lower}) lower"
         return f"select {shown} from ({both}) x limit (select n from room)"
 
-    def pick(self, where: str, *, avoid: bool = True) -> str:
+    def pick(self, where: str) -> str:
         watching = f"(select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key('t')})"
-        avoided = f"\n      and {self.row_key('t')} <> all (%(avoid)s::text[])" if avoid else ""
-        return self._pick_new(f"{where}{avoided}", f", {watching} as job")
+        return self._pick_new(where, f", {watching} as job")
 
     def _pick_new(self, where: str, more: str = "") -> str:
         keys = ", ".join(f"t.{name} as k{n}" for n, name in enumerate(self.key))
@@ -226,10 +241,22 @@ class PostgresTable:
         same = " and ".join(f"v.{name} = p.k{n}" for n, name in enumerate(self.key))
         return f"(select true from {self.table} v where v.ctid = p.tid and {same})"
 
+    def _watched(self) -> str:
+        """The jobs that only watch picked rows, locked."""
+        return f"select j.id from {self.own}jobs j where j.id = any (array(select job from picked where job is not null)) for no key update skip locked"
+
+    def _may_have_a_job(self) -> str:
+        return f"{self.unchanged()}\n    and (p.job is null or p.job = any (array(select id from watched)))"
+
+    def _picked_key(self) -> str:
+        return self.key_text([f"p.k{n}" for n in range(len(self.key))])
+
+    def _named_by_picked(self) -> str:
+        """What a job has of its row: queue, type, row_key, payload."""
+        texts = ", ".join(self._texts([f"p.k{n}" for n in range(len(self.key))]))
+        return f"{self.name}, {self.name}, {self._picked_key()},\n    jsonb_build_object('table', {self.name}, 'key', jsonb_build_array({texts}))"
+
     def _turn(self, picks: str) -> str:
-        keys = [f"p.k{n}" for n in range(len(self.key))]
-        texts = self._texts(keys)
-        picked_key = self._one_text(texts)
         written = self.same_row("t", [f"d.key::jsonb ->> {n}" for n in range(len(self.key))])
         stuck = self.still_fresh("t")
         return f"""with turn as materialized (
@@ -269,14 +296,12 @@ picked as materialized (
 alive as materialized (
   select id from {self.own}workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
 watched as materialized (
-  select j.id from {self.own}jobs j where j.id = any (array(select job from picked where job is not null)) for no key update skip locked),
+  {self._watched()}),
 leased as (
   insert into {self.own}jobs as j (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload, claimed_at)
   select true, %(worker)s::bigint << 20 | %(claim)s::int, 1, nextval('{self.own}token') << 20 | floor(random() * 1048576)::bigint,
-    1, %(max_attempts)s::smallint, {self.name}, {self.name}, {picked_key},
-    jsonb_build_object('table', {self.name}, 'key', jsonb_build_array({", ".join(texts)})), statement_timestamp()
-  from picked p where exists (select from alive) and {self.unchanged()}
-    and (p.job is null or p.job = any (array(select id from watched)))
+    1, %(max_attempts)s::smallint, {self._named_by_picked()}, statement_timestamp()
+  from picked p where exists (select from alive) and {self._may_have_a_job()}
   on conflict (type, row_key) where row_key is not null do update set
     held = true, worker = excluded.worker, version = j.version + 1, token = excluded.token, attempts = 1, rank = excluded.rank,
     claimed_at = excluded.claimed_at, run_at = excluded.run_at
@@ -302,8 +327,20 @@ where (select count(*) from taken) < (select count(*) from leased) and id <> all
         return f"select * from {self.own}turn_1(\n    {CLAIM}, _rows => true)"
 
     def _first(self) -> str:
-        keys = self._one_text(self._texts([f"p.k{n}" for n in range(len(self.key))]))
-        return f"with room as materialized (select 1 as n)\nselect {keys} from (\n    {self._waiting()}) p"
+        return f"with room as materialized (select 1 as n)\nselect {self._picked_key()} from (\n    {self.waiting()}) p"
+
+    def _put_off(self) -> str:
+        """The row that comes first, if it is still this one, gets a job that is due later: it is not taken as a new one."""
+        return f"""with room as materialized (select 1 as n),
+picked as materialized (
+    {self.waiting()}),
+watched as materialized (
+  {self._watched()})
+insert into {self.own}jobs as j (run_at, max_attempts, queue, type, row_key, payload)
+select statement_timestamp() + make_interval(secs => %(seconds)s::float8), %(max_attempts)s::smallint, {self._named_by_picked()}
+from picked p where {self._picked_key()} = %(row_key)s::text and {self._may_have_a_job()}
+on conflict (type, row_key) where row_key is not null do update set run_at = excluded.run_at, rank = excluded.rank
+  where {self.watches}"""
 
     def _held(self) -> str:
         """Rows that are there and locked by somebody else."""
@@ -314,24 +351,23 @@ free as materialized (
   select d.job from d cross join {self.table} t where {row} for no key update of t skip locked)
 select d.job from d cross join {self.table} t where {row} and d.job <> all (array(select job from free))"""
 
-    def still_fresh(self, alias: str) -> str:
-        """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""
+    def began(self, alias: str) -> str:
+        """When a row that says that it runs has begun, as far as its time can be: not before 1970, nor a day from now."""
         name = self.adoption.kept.get("started_at")
         if name is None:
-            return "false"
+            return "null::timestamptz"
+        time, now = f"{alias}.{quoted(name)}", "statement_timestamp()"
         if self.columns[name].is_number:
-            return f"coalesce({alias}.{quoted(name)} > extract(epoch from statement_timestamp()) - %(stuck_after)s::float8, false)"
-        return f"coalesce({alias}.{quoted(name)} > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false)"
-
-    def _any_waiting(self) -> str:
-        return f"select 1 from {self.table} t where {self.free()} limit 1"
-
-    def _count(self) -> str:
-        """How many wait, up to so many, and how many say that they run."""
+            return f"case when {time} between 1 and extract(epoch from {now}) + {DAY} then to_timestamp({time}::float8) end"
         return (
-            f"select (select count(*) from (select from {self.table} t where {self.free()} limit %(most)s::int) x),\n"
-            f"  (select count(*) from (select from {self.table} t where {self.status} = {self.word(JobState.RUNNING)} limit %(most)s::int) x)"
+            f"case when {time} between timestamptz 'epoch' and {now} + interval '{DAY} s' then {time}::timestamptz end"
         )
+
+    def still_fresh(self, alias: str) -> str:
+        """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""
+        if self.adoption.started_at is None:
+            return "false"
+        return f"coalesce({self.began(alias)} > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false)"
 
     def mend(self) -> str:
         """Rows that still say that they run, whose job waits for its next attempt since its worker died."""
@@ -347,12 +383,7 @@ returning j.id"""
     def _notice(self) -> str:
         """Rows that say that they run and have no job of ours are left behind, unless somebody else still works on them:
         a job is made for each, due when the time allowed is over. If the row says something else then, it is dropped."""
-        name = self.adoption.kept.get("started_at")
-        due = "statement_timestamp()"
-        if name is not None and not self.columns[name].is_number:
-            due = f"coalesce(t.{quoted(name)}::timestamptz, statement_timestamp())"
-        elif name is not None:
-            due = f"coalesce(to_timestamp(t.{quoted(name)}::float8), statement_timestamp())"
+        due = f"coalesce({self.began('t')}, statement_timestamp())"
         return f"""insert into {self.own}jobs (run_at, rank, max_attempts, queue, type, row_key, payload)
 select greatest({due} + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), {WATCHING}, %(max_attempts)s::smallint, {self.name}, {self.name}, {self.row_key("t")},
   jsonb_build_object('table', {self.name}, 'key', {self.key_json("t")})
@@ -363,26 +394,3 @@ where {self.status} in ({", ".join(self.word(state) for state in self.adoption.l
 limit %(most)s::int
 on conflict (type, row_key) where row_key is not null do nothing
 returning id"""
-
-    def _look(self) -> str:
-        """One row by its key: its word, and its job if it has one."""
-        values = [f"%(key_{n})s::text" for n in range(len(self.key))]
-        return f"""select t.{self.status}::text, row_to_json(t)::text,
-  (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key("t")})
-from {self.table} t where {self.same_row("t", values)}"""
-
-    def _glimpse(self) -> str:
-        """Many rows by their keys, for those who watch them. A job that only watches is none."""
-        values = [f"d.key ->> {n}" for n in range(len(self.key))]
-        kept = [f"t.{quoted(name)}::text" if (name := self.adoption.kept.get(use)) else "null" for use in KEPT]
-        return f"""select d.n - 1, t.{self.status}::text, {", ".join(kept)},
-  (select j.id from {self.own}jobs j where j.type = {self.name} and j.row_key = {self.row_key("t")} and not {self.watches}), {self.key_json("t")}::text
-from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross join {self.table} t where {self.same_row("t", values)}"""
-
-    def _ended(self) -> str:
-        newest = f"greatest((select max(id) from {self.own}history), (select max(id) from {self.own}dead))"
-        parts = [
-            f"select j.id, (j.payload -> 'key')::text from {self.own}{ended} j\nwhere j.id > {newest} - {NEWEST} and j.type = {self.name}"
-            for ended in ("history", "dead")
-        ]
-        return "\nunion all\n".join(parts)

@@ -25,7 +25,7 @@ def checks(table: PostgresTable) -> dict[str, list[str]]:
 
 
 def _explained(table: PostgresTable) -> str:
-    return f"with room as materialized (select 5 as n)\n{table.pick(table.free(), avoid=False)}"
+    return f"with room as materialized (select 5 as n)\n{table.waiting()}"
 
 
 def _unknown(table: PostgresTable) -> str:

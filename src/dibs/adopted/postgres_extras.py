@@ -61,15 +61,14 @@ end"""
 
 def _frees_others(table: PostgresTable) -> str:
     """Rows that nobody of ours has had, and that say for too long that they run."""
-    started = table.adoption.started_at
-    if started is None:
+    if table.adoption.started_at is None:
         return "left_behind := 0;"
     has_job = (
         f"select j.id from {table.own}jobs j where j.type = {table.name} and j.row_key = {table.row_key('t')} limit 1"
     )
     words = ", ".join(table.word(state) for state in table.adoption.left_behind)
     left = (
-        f"t.{table.status} in ({words}) and t.{quoted(started)} is not null\n"
+        f"t.{table.status} in ({words}) and {table.began('t')} is not null\n"
         f"    and not {table.still_fresh('t')} and {table.condition('t')}\n"
         f"    and ({has_job}) is null\n"
         f"    and not exists (select from {table.own}dead j where j.type = {table.name} and j.row_key = {table.row_key('t')} and j.hook_error = {literal(UNWRITTEN)})"
@@ -88,7 +87,7 @@ def _completes(table: PostgresTable) -> str:
     if name := kept.get("finished_at"):
         sets.append(f"{quoted(name)} = {table.now(name)}")
     if name := kept.get("error"):
-        sets.append(f"{quoted(name)} = null")
+        sets.append(f"{quoted(name)} = {table.no_error(name)}")
     return ", ".join(sets)
 
 

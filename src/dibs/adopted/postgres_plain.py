@@ -57,7 +57,7 @@ def _succeeds(table: PostgresTable, attempts: str) -> str:
     if name := kept.get("finished_at"):
         sets.append(f"{quoted(name)} = {table.now(name)}")
     if name := kept.get("error"):
-        sets.append(f"{quoted(name)} = null")
+        sets.append(f"{quoted(name)} = {table.no_error(name)}")
     if name := kept.get("attempts"):
         sets.append(f"{quoted(name)} = {attempts}")
     return ", ".join(sets)

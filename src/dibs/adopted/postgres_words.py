@@ -7,6 +7,8 @@ import re
 from dibs.adopted.mapping import Word
 
 PRECISION = re.compile(r"\(\d+(,-?\d+)?\)")
+NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
+DIGITS = 10  # of seconds since 1970
 
 
 def quoted(name: str) -> str:
@@ -53,3 +55,14 @@ def as_text(value: str, kind: str) -> str:
 def escaped(kind: str) -> str:
     """As the catalogue writes it; it may have quotes and per cent signs of its own."""
     return kind.replace("%", "%%")
+
+
+def holds_seconds(kind: str) -> bool:
+    """Whether a number of this type may be so many seconds since 1970 as there are by now.
+
+    >>> [holds_seconds(kind) for kind in ("smallint", "numeric(6,2)", "numeric(12,2)", "bigint")]
+    [False, False, True, True]
+    """
+    if found := NUMERIC.fullmatch(kind):
+        return int(found[1]) - int(found[2]) >= DIGITS
+    return kind != "smallint"

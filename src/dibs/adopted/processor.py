@@ -26,6 +26,8 @@ PRECISION = re.compile(r"\(\d+(,-?\d+)?\)")
 
 READERS: dict[str, Callable[[Any], Any]] = {
     "numeric": Decimal,
+    "real": float,
+    "double precision": float,
     "timestamp with time zone": datetime.fromisoformat,
     "timestamp without time zone": datetime.fromisoformat,
     "date": date.fromisoformat,

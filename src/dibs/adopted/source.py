@@ -70,8 +70,8 @@ class Adopted:
         return self._compiled(await engine.arun(inspect(self.adoption)), engine)
 
     async def aready(self, engine: Engine, within: float | None = None) -> Source:
-        """For a worker: every statement is tried on no row, so that nothing starts which could not work. A table that
-        somebody has locked is waited for, so many seconds at most."""
+        """For a worker: every statement is tried and nothing done, so that nothing starts which could not work. A table
+        that somebody has locked is waited for, so many seconds at most."""
         source = await self.asource(engine)
         session, trials = engine.session("rows"), (adopted.waiting(source), adopted.rehearse(source))
         patience = Patience(trials[-1], min(engine.deadline, within or engine.deadline), reached=engine.reached)

@@ -15,10 +15,11 @@ from dibs.adopted.sqlite_words import literal, quoted
 from dibs.engines.dialect import PARAMETER, Step
 from dibs.job import JobState
 from dibs.lifecycle import CANCELLING
-from dibs.operations.adopted import ASKED, KEPT, NEWEST, UNWRITTEN, WATCHING
+from dibs.operations.adopted import ASKED, UNWRITTEN, WATCHING
 
 AT_ONCE = 40  # columns in one json_object: functions take 100 arguments at most, in old libraries
 FINAL = "(3, 4, 5)"
+DAY = 86_400  # by so many seconds a clock may be ahead
 WATCHES = f"(dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = {WATCHING})"  # and was never claimed
 WHERE = "\x00where\x00"  # stands for the user's condition until a statement is whole; no name has such a character
 INFINITE = "9e999"
@@ -44,13 +45,9 @@ class SqliteTable:
             "turn_after": turn,
             "due": [*self.native_turn],
             "first": [self.step(f"select {self.row_key()} from {self.table} where {self._to_take()} limit 1")],
-            "waiting": [self.step(f"select 1 from {self.table} where {self.free()} limit 1")],
-            "count": [self._count()],
+            "put_off": [self._put_off()],
             "mend": list(self._mend()),
             "notice": list(self._notice()),
-            "look": [self._look()],
-            "glimpse": [self._glimpse()],
-            "ended": [self._ended()],
         }
 
     # Pieces
@@ -135,7 +132,23 @@ class SqliteTable:
             sets.append(f"{quoted(name)} = {self._short(name, ':worker_name')}")
         if name := kept.get("attempts"):
             sets.append(f"{quoted(name)} = {attempts}")
+        if (name := kept.get("finished_at")) and self.columns[name].nullable:
+            sets.append(f"{quoted(name)} = null")
+        if name := kept.get("error"):
+            none = self.no_error(name)
+            last = (
+                f"case when {attempts} > 1 then {quoted(name)} else {none} end"  # stays while there is a next attempt
+            )
+            sets.append(f"{quoted(name)} = {none if attempts == '1' else last}")
         return ", ".join(sets)
+
+    def never(self, name: str) -> str:
+        """No time; where there must be one, what is there stays."""
+        return "null" if self.columns[name].nullable else quoted(name)
+
+    def no_error(self, name: str) -> str:
+        """No text; where there must be one, an empty one."""
+        return "null" if self.columns[name].nullable else "''"
 
     def _short(self, name: str, text: str) -> str:
         limit = length_limit(self.columns[name].plain)
@@ -191,10 +204,12 @@ class SqliteTable:
         state = self._of_mine("state")
         sets = [f"{self.status} = case {state} {whens} else {self.word(JobState.PENDING)} end"]
         if name := kept.get("finished_at"):
-            sets.append(f"{quoted(name)} = case when {state} in {FINAL} then {self.now(name)} end")
+            sets.append(
+                f"{quoted(name)} = case when {state} in {FINAL} then {self.now(name)} else {self.never(name)} end"
+            )
         if name := kept.get("error"):
             error = f"coalesce({self._short(name, self._of_mine('error'))}, {quoted(name)})"
-            sets.append(f"{quoted(name)} = case when {state} <> 3 then {error} end")
+            sets.append(f"{quoted(name)} = case when {state} <> 3 then {error} else {self.no_error(name)} end")
         if name := kept.get("attempts"):
             sets.append(f"{quoted(name)} = {self._of_mine('attempts')}")
         yield self.step(
@@ -279,24 +294,35 @@ class SqliteTable:
         yield self.step(self._rows_of("temp.dibs_rows"), when="room")
 
     def _to_take(self) -> str:
-        avoided = f"{self.row_key()} not in (select value from json_each(:avoid))"
-        return f"{self.free()}\n  and {avoided}\norder by {self.order_by()}"
+        return f"{self.free()}\norder by {self.order_by()}"
+
+    def _put_off(self) -> Step:
+        """The row that comes first, if it is still this one, gets a job that is due later: it is not taken as a new one."""
+        return self.step(
+            f"insert into {self.own}jobs (run_at, created_at, max_attempts, queue, type, row_key, payload)\n"
+            f"select cast(dibs_c.now + :seconds * 1000000 as integer), dibs_c.now, :max_attempts, {self.name}, {self.name}, dibs_p.row_key,\n"
+            f"  json_object('table', {self.name}, 'key', json(dibs_p.key))\n"
+            f"from {self.own}clock dibs_c cross join (\n"
+            f"  select {self.row_key()} as row_key, {self.key_json()} as key from {self.table} where {self._to_take()} limit 1) dibs_p\n"
+            f"where dibs_p.row_key = :row_key\n"
+            f"on conflict (type, row_key) where row_key is not null do update set run_at = excluded.run_at, rank = excluded.rank"
+        )
+
+    def began(self) -> str:
+        """When a row that says that it runs has begun, in seconds since 1970, as far as that can be: not before, nor a day
+        from now."""
+        name = self.adoption.kept.get("started_at")
+        if name is None:
+            return "null"
+        column = f"{self.table}.{quoted(name)}"
+        seconds = column if self.columns[name].is_number else f"strftime('%s', {column}) + 0"
+        return f"case when {seconds} between 1 and strftime('%s', 'now') + {DAY} then {seconds} end"
 
     def still_fresh(self) -> str:
         """It says that it runs, without a lease of ours, and not for long: somebody else may be at it."""
-        name = self.adoption.kept.get("started_at")
-        if name is None:
+        if self.adoption.started_at is None:
             return "0"
-        column = f"{self.table}.{quoted(name)}"
-        since = f"{column}" if self.columns[name].is_number else f"strftime('%s', {column}) + 0"
-        return f"coalesce({since} > strftime('%s', 'now') - :stuck_after, 0)"
-
-    def _count(self) -> Step:
-        """How many wait, up to so many, and how many say that they run."""
-        return self.step(
-            f"select (select count(*) from (select 1 from {self.table} where {self.free()} limit :most)),\n"
-            f"  (select count(*) from (select 1 from {self.table} where {self.status} = {self.word(JobState.RUNNING)} limit :most))"
-        )
+        return f"coalesce({self.began()} > strftime('%s', 'now') - :stuck_after, 0)"
 
     def _mend(self) -> Iterator[Step]:
         """Rows that still say that they run, whose job waits for its next attempt since its worker died."""
@@ -316,12 +342,7 @@ class SqliteTable:
     def _notice(self) -> Iterator[Step]:
         """Rows that say that they run and have no job of ours are left behind, unless somebody else still works on them:
         a job is made for each, due when the time allowed is over. If the row says something else then, it is dropped."""
-        name = self.adoption.kept.get("started_at")
-        since = "dibs_c.now"
-        if name is not None:
-            column = f"{self.table}.{quoted(name)}"
-            seconds = column if self.columns[name].is_number else f"strftime('%s', {column})"
-            since = f"coalesce(cast({seconds} as integer) * 1000000, dibs_c.now)"
+        since = f"coalesce(cast({self.began()} as integer) * 1000000, dibs_c.now)"
         left = ", ".join(self.word(state) for state in self.adoption.left_behind)
         yield self.step("delete from temp.dibs_rows")
         yield self.step(
@@ -340,36 +361,6 @@ class SqliteTable:
             f"from {self.own}clock dibs_c cross join temp.dibs_rows dibs_r"
         )
         yield self.step("select place from temp.dibs_rows")
-
-    def _look(self) -> Step:
-        """One row by its key: its word, and its job if it has one."""
-        parts = " and ".join(f"{self.table}.{name} = json_extract(:key, '$[{n}]')" for n, name in enumerate(self.key))
-        return self.step(
-            f"select {self.status}, {self.row_json()},\n"
-            f"  (select dibs_j.id from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()})\n"
-            f"from {self.table} where {parts}"
-        )
-
-    def _glimpse(self) -> Step:
-        """Many rows by their keys, for those who watch them. A job that only watches is none."""
-        parts = " and ".join(
-            f"{self.table}.{name} = json_extract(dibs_k.value, '$[{n}]')" for n, name in enumerate(self.key)
-        )
-        kept = [f"{self.table}.{quoted(name)}" if (name := self.adoption.kept.get(use)) else "null" for use in KEPT]
-        return self.step(
-            f"select dibs_k.key, {self.table}.{self.status}, {', '.join(kept)},\n"
-            f"  (select dibs_j.id from {self.own}jobs dibs_j where dibs_j.type = {self.name} and dibs_j.row_key = {self.row_key()}"
-            f" and not {WATCHES}), {self.key_json()}\n"
-            f"from json_each(:keys) dibs_k cross join {self.table} on {parts}"
-        )
-
-    def _ended(self) -> Step:
-        newest = f"(select max(id) from (select max(id) as id from {self.own}history union all select max(id) from {self.own}dead))"
-        parts = [
-            f"select id, json_extract(payload, '$.key') from {self.own}{ended} where id > {newest} - {NEWEST} and type = {self.name}"
-            for ended in ("history", "dead")
-        ]
-        return self.step("\nunion all\n".join(parts))
 
     def step(self, sql: str, *, when: str = "") -> Step:
         """Its parameters are those that stand outside of quotes, and outside of the user's own condition."""

@@ -101,7 +101,7 @@ class Dialect(ABC):
                 if values[step.each]:
                     yield step.sql, self.records(values[step.each])
             elif (not step.when or values[step.when]) and not (step.unless and values[step.unless]):
-                encoded.update(self.encode(values, step.uses - encoded.keys() if encoded else step.uses))
+                encoded.update(self.encode(values, step.uses.difference(encoded)))
                 came = yield step.sql, encoded
                 if not step.notes:
                     rows += came

@@ -60,12 +60,11 @@ decode_taken = msgspec.json.Decoder(Taken).decode
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """For whom rows are taken, how many at most, after which place of the order, and which not."""
+    """For whom rows are taken, how many at most, and after which place of the order."""
 
     want: Want | None
     worker_name: str
     place: Sequence[str | None] | None = None
-    avoid: Sequence[str] = ()
 
 
 @operation()
@@ -92,7 +91,7 @@ def _way(source: Source, room: Room | None, settles: Sequence[Settle], *, whole:
         return "done" if usual and "done" in source.steps else "turn"
     if room.place is None:
         return "turn"
-    plain = usual and not room.want.ranges and not room.avoid and "new_after" in source.steps
+    plain = usual and not room.want.ranges and "new_after" in source.steps
     return "new_after" if plain else "turn_after"
 
 
@@ -112,19 +111,16 @@ def _more(source: Source, room: Room | None, settles: Sequence[Settle], values: 
         "worker_name": room.worker_name if room else "",
         "max_attempts": source.max_attempts,
         "stuck_after": source.stuck_after,
-        "avoid": list(room.avoid) if room else [],
     }
 
 
 @operation(atomic=True)
 def rehearse(source: Source) -> Conversation[None]:
-    """Say everything that a worker says, of no row."""
-    places = {name: None for step in source.steps["turn_after"] for name in step.uses if name.startswith("place_")}
+    """Have everything explained that a worker says: what cannot be said of this table is refused, nothing is done."""
     values = turn_values(None, (), ())
-    for name in ("turn", "turn_after", *PLAIN_WAYS):
-        if name in source.steps:
-            yield Compiled("turn", source.steps[name], **values | _more(source, None, (), values), **places)
-    yield Compiled("notice", source.steps["notice"], stuck_after=source.stuck_after, max_attempts=1, most=0)
+    values |= _more(source, None, (), values) | {"picked": [], "most": MOST, "row_key": "", "seconds": 0.0}
+    places = {name: None for step in source.steps["trial"] for name in step.uses if name.startswith("place_")}
+    yield Compiled("trial", source.steps["trial"], **values, **places)
 
 
 @operation()
@@ -136,10 +132,17 @@ def due(source: Source, want: Want) -> Conversation[Turn]:
 
 
 @operation()
-def first(source: Source, avoid: Sequence[str]) -> Conversation[str | None]:
+def first(source: Source) -> Conversation[str | None]:
     """The key of the row that would be claimed next, as a text."""
-    rows = yield Compiled("first", source.steps["first"], avoid=list(avoid))
+    rows = yield Compiled("first", source.steps["first"])
     return rows[0][0] if rows else None
+
+
+@operation()
+def put_off(source: Source, key: str, seconds: float) -> Conversation[None]:
+    """The row that would be claimed next, if it still has this key, waits for so long: by a job that is due then."""
+    values = dict(row_key=key, seconds=seconds, max_attempts=source.max_attempts)
+    yield Compiled("put_off", source.steps["put_off"], **values)
 
 
 @operation()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,9 @@ LOOK = 1.0  # seconds between readings of the table from its beginning, while th
 SHARE = 50  # and so many times as long as the last one took, at least
 PASSING = (Conflict, ConnectionLost, DeadlineExceeded, Unreachable)  # the next try may go through
 OFTEN, SELDOM = 1.0, 60.0  # seconds between looks at what was left behind
-AVOIDED, MOST_AVOIDED = 60.0, 100  # seconds for which a row is left alone that cannot be claimed; how many of them
+AVOIDED, LONGEST = 60.0, 600.0  # seconds for which a row is left alone that cannot be claimed, and at most
+SPARED = 0.5  # seconds between two such rows: the more there are, the longer each of them is left alone
+NAMED = 100  # of those that are left alone, so many are named in the log
 LOCKED = 5.0  # seconds after which a row is tried again that somebody else had a lock on
 
 
@@ -45,7 +48,8 @@ class RowLane(Lane):
     looks: float = 0.0  # seconds that it took
     came: list[tuple[Claimed, Taken]] = field(default_factory=list)  # with the turn that is under way
     aside: list[Settle] = field(default_factory=list)  # what needs no run, and could not be settled yet
-    avoided: dict[str, float] = field(default_factory=dict)  # keys of rows that cannot be claimed: until when
+    avoided: deque[float] = field(default_factory=deque)  # until when rows are left alone that cannot be claimed
+    summed: float = -AVOIDED  # when it was last said that there are more of them than are named
     locked: bool = False  # somebody else had a lock on a row that was to be settled
     split: bool = False  # the turn did not claim all that it could
     again: bool = False  # jobs of rows came when they were last asked for: there may be more
@@ -115,25 +119,40 @@ class RowLane(Lane):
         return await self.session.arun(adopted.held(self.source, settles))
 
     async def _one_only(self, ask: Ask) -> Turn:
-        """The table refuses the claim of some row: one at a time, until it is the culprit's turn, who is left alone."""
-        self.split, self.place, now = True, None, time.monotonic()
+        """The table refuses the claim of some row: one at a time, until it is the culprit's turn, who is left alone. A
+        new row gets a job for that: so nobody takes it, and nothing has to be remembered here."""
+        self.split, self.place = True, None
         self.ladders.forget()
-        self.avoided = {key: until for key, until in self.avoided.items() if until > now}
         one = replace(ask, limit=1)
+        first = await self.session.arun(adopted.first(self.source))
         try:
             return await Lane.turn(self, one)
         except PASSING:
             raise
         except DatabaseError as refused:
-            if len(self.avoided) >= MOST_AVOIDED:
-                raise
-            if not await self._put_off(one, f"cannot be claimed: {refused}", AVOIDED):
-                key = await self.session.arun(adopted.first(self.source, [*self.avoided]))
-                if key is None:
+            why, seconds = f"cannot be claimed: {refused}", self._avoid(time.monotonic())
+            if not await self._put_off(one, why, seconds):
+                if first is None:
                     raise
-                self.avoided[key] = now + AVOIDED
-                log.error("Row %s of %s cannot be claimed: %s", printable(key), self.source.name, refused)
+                await self.session.arun(adopted.put_off(self.source, first, seconds))
+                self._tell_of(printable(first), why)
         return Turn([], None)
+
+    def _avoid(self, now: float) -> float:
+        """One more row cannot be claimed: for how many seconds it is left alone."""
+        while self.avoided and self.avoided[0] <= now:
+            self.avoided.popleft()
+        seconds = min(max(AVOIDED, SPARED * len(self.avoided)), LONGEST)
+        self.avoided.append(now + seconds)
+        return seconds
+
+    def _tell_of(self, row: str, why: str) -> None:
+        """In the log, as long as they are not too many."""
+        if len(self.avoided) <= NAMED:
+            log.warning("Row %s of %s %s", row, self.source.name, why)
+        elif (now := time.monotonic()) - self.summed >= AVOIDED:
+            self.summed = now
+            log.warning("More rows of %s than these %d cannot be claimed, and are not named", self.source.name, NAMED)
 
     async def _put_off(self, ask: Ask, why: str, seconds: float) -> bool:
         """Jobs that are due and whose rows cannot be written: they are due later, attempt not used."""
@@ -145,7 +164,7 @@ class RowLane(Lane):
             for n, each in enumerate(releases):
                 if each.lease.job_id in locked:
                     releases[n] = each._replace(change=Back(Way.RELEASE, seconds))
-                    log.warning("Row %s of %s %s", _named(each.key or ()), self.source.name, why)
+                    self._tell_of(_named(each.key or ()), why)
             if releases:
                 await self.session.arun(adopted.settle(self.source, [each._replace(key=None) for each in releases]))
         except BaseException:
@@ -202,7 +221,7 @@ class RowLane(Lane):
     def _converse(
         self, want: Want | None, settles: Sequence[Settle] = (), events: Sequence[str] = ()
     ) -> Operation[Turn]:
-        room = Room(want, self.worker_name, self.place, [*self.avoided]) if want else None
+        room = Room(want, self.worker_name, self.place) if want else None
         return adopted.turn(self.source, room, settles, events)
 
     def _ranges(self, ask: Ask) -> Sequence[Key]:

@@ -36,7 +36,6 @@ picked as materialized (
     select t."id" as k0, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
     where "status" = 'queued' and true
       and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
-      and t."id"::text <> all (%(avoid)s::text[])
     order by "id" limit (select n from room) for update skip locked),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
@@ -109,7 +108,6 @@ picked as materialized (
     where ("id") > (%(place_0)s::text::bigint)
       and "status" = 'queued' and true
       and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
-      and t."id"::text <> all (%(avoid)s::text[])
     order by "id" limit (select n from room) for update skip locked),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
@@ -154,8 +152,24 @@ select p.k0::text from (
     select t."id" as k0, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
     where "status" = 'queued' and true
       and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
-      and t."id"::text <> all (%(avoid)s::text[])
     order by "id" limit (select n from room) for update skip locked) p;
+
+-- put_off
+with room as materialized (select 1 as n),
+picked as materialized (
+    select t."id" as k0, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text) as job from "public"."things" t
+    where "status" = 'queued' and true
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+    order by "id" limit (select n from room) for update skip locked),
+watched as materialized (
+  select j.id from "dibs".jobs j where j.id = any (array(select job from picked where job is not null)) for no key update skip locked)
+insert into "dibs".jobs as j (run_at, max_attempts, queue, type, row_key, payload)
+select statement_timestamp() + make_interval(secs => %(seconds)s::float8), %(max_attempts)s::smallint, 'things', 'things', p.k0::text,
+    jsonb_build_object('table', 'things', 'key', jsonb_build_array(p.k0::text))
+from picked p where p.k0::text = %(row_key)s::text and (select true from "public"."things" v where v.ctid = p.tid and v."id" = p.k0)
+    and (p.job is null or p.job = any (array(select id from watched)))
+on conflict (type, row_key) where row_key is not null do update set run_at = excluded.run_at, rank = excluded.rank
+  where (not j.held and j.claimed_at is null and j.rank %% 10 = 9);
 
 -- held
 with d as materialized (
@@ -163,17 +177,6 @@ with d as materialized (
 free as materialized (
   select d.job from d cross join "public"."things" t where t."id" = any (array[(d.key::jsonb ->> 0)::bigint]) for no key update of t skip locked)
 select d.job from d cross join "public"."things" t where t."id" = any (array[(d.key::jsonb ->> 0)::bigint]) and d.job <> all (array(select job from free));
-
--- waiting
-set local lock_timeout = '1s';
-select 1 from "public"."things" t where "status" = 'queued' and true
-      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit 1;
-
--- count
-set local lock_timeout = '1s';
-select (select count(*) from (select from "public"."things" t where "status" = 'queued' and true
-      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit %(most)s::int) x),
-  (select count(*) from (select from "public"."things" t where "status" = 'started' limit %(most)s::int) x);
 
 -- mend
 set local lock_timeout = '1s';
@@ -188,7 +191,7 @@ returning j.id;
 -- notice
 set local lock_timeout = '1s';
 insert into "dibs".jobs (run_at, rank, max_attempts, queue, type, row_key, payload)
-select greatest(statement_timestamp() + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), 9, %(max_attempts)s::smallint, 'things', 'things', t."id"::text,
+select greatest(coalesce(null::timestamptz, statement_timestamp()) + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), 9, %(max_attempts)s::smallint, 'things', 'things', t."id"::text,
   jsonb_build_object('table', 'things', 'key', json_build_array(t."id"::text))
 from "public"."things" t
 where "status" in ('started') and true
@@ -197,23 +200,6 @@ where "status" in ('started') and true
 limit %(most)s::int
 on conflict (type, row_key) where row_key is not null do nothing
 returning id;
-
--- look
-select t."status"::text, row_to_json(t)::text,
-  (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text)
-from "public"."things" t where t."id" = any (array[(%(key_0)s::text)::bigint]);
-
--- glimpse
-select d.n - 1, t."status"::text, null, null,
-  (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9)), json_build_array(t."id"::text)::text
-from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross join "public"."things" t where t."id" = any (array[(d.key ->> 0)::bigint]);
-
--- ended
-select j.id, (j.payload -> 'key')::text from "dibs".history j
-where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'things'
-union all
-select j.id, (j.payload -> 'key')::text from "dibs".dead j
-where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'things';
 
 -- done
 with gone as (
@@ -296,6 +282,34 @@ union all
 select job, token, 'things', 'things',
   case when job = (select max(job) from taken) then left(payload, -1) || ',"place":' || json_build_array(o0::text)::text || '}' else payload end,
   1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from taken;
+
+-- waiting
+set local lock_timeout = '1s';
+select 1 from "public"."things" t where "status" = 'queued' and true
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit 1;
+
+-- count
+set local lock_timeout = '1s';
+select (select count(*) from (select from "public"."things" t where "status" = 'queued' and true
+      and (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit %(most)s::int) x),
+  (select count(*) from (select from "public"."things" t where "status" = 'started' limit %(most)s::int) x);
+
+-- look
+select t."status"::text, row_to_json(t)::text,
+  (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text)
+from "public"."things" t where t."id" = any (array[(%(key_0)s::text)::bigint]);
+
+-- glimpse
+select d.n - 1, t."status"::text, null, null,
+  (select j.id from "dibs".jobs j where j.type = 'things' and j.row_key = t."id"::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9)), json_build_array(t."id"::text)::text
+from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross join "public"."things" t where t."id" = any (array[(d.key ->> 0)::bigint]);
+
+-- ended
+select j.id, (j.payload -> 'key')::text from "dibs".history j
+where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'things'
+union all
+select j.id, (j.payload -> 'key')::text from "dibs".dead j
+where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'things';
 
 -- explain
 set local enable_seqscan = off;

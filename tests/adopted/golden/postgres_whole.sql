@@ -10,7 +10,7 @@ with turn as materialized (
 refused as materialized (
   select coalesce(array_agg(u.id::bigint), '{}') as ids from turn cross join lateral jsonb_object_keys(case when token is null then queue::jsonb end) u(id)),
 written as (
-  update "Shop"."OrderItem" t set "State" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'again' when 6 then 'started' else 'queued' end, "ended" = case when d.state in (3, 4, 5) then statement_timestamp() end, "why" = case when d.state <> 3 then coalesce(left(d.error::text, 200), case when d.state = 4 then left((select j.failures -> -1 ->> 'error' from "dibs".jobs j where j.id = d.job)::text, 200) end, t."why") end, "tries" = d.attempts
+  update "Shop"."OrderItem" t set "State" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'again' when 6 then 'started' else 'queued' end, "ended" = case when d.state in (3, 4, 5) then statement_timestamp() else null end, "why" = case when d.state <> 3 then coalesce(left(d.error::text, 200), case when d.state = 4 then left((select j.failures -> -1 ->> 'error' from "dibs".jobs j where j.id = d.job)::text, 200) end, t."why") else null end, "tries" = d.attempts
   from unnest(%(written_job)s::bigint[], %(written_key)s::text[], %(written_state)s::smallint[], %(written_error)s::text[],
     %(written_attempts)s::smallint[]) d(job, key, state, error, attempts)
   where t."order" = any (array[(d.key::jsonb ->> 0)::bigint]) and t."line%%" = any (array[(d.key::jsonb ->> 1)::text]) and case when t."State" = 'started' then true else false end
@@ -18,13 +18,13 @@ written as (
     and (select j.row_key from "dibs".jobs j where j.id = d.job and j.type = 'Shop.OrderItem') = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
   returning d.job),
 resumed as (
-  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = r.attempts
+  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = r.attempts, "ended" = null, "why" = case when r.attempts > 1 then t."why" else null end
   from turn r
   where r.token is not null and t."order" = any (array[(r.payload::jsonb -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(r.payload::jsonb -> 'key' ->> 1)::text])
     and (t."State" in ('queued', 'again', 'started')
       or r.rank %% 10 = 0 and r.attempts = 1 and t."State" in ('failed', 'failed'))
     and (r.finishing = 0 or r.finishing >= 100 or t."State" = 'started')
-    and not (r.rank %% 10 = 9 and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t."State" = 'started' and coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
+    and not (r.rank %% 10 = 9 and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t."State" = 'started' and coalesce(case when t."began" between timestamptz 'epoch' and statement_timestamp() + interval '86400 s' then t."began"::timestamptz end > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
     and (r.finishing > 0 or exists (select from "Shop"."OrderItem" where "Shop"."OrderItem"."order" = t."order" and "Shop"."OrderItem"."line%%" = t."line%%" and (deleted is null
 )))
   returning r.id as job, json_build_object(
@@ -38,7 +38,6 @@ picked as materialized (
     where "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
-      and json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text <> all (%(avoid)s::text[])
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
@@ -57,7 +56,7 @@ leased as (
     where (not j.held and j.claimed_at is null and j.rank %% 10 = 9)
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
-  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1
+  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1, "ended" = null, "why" = null
   from leased l where t."order" = any (array[(l.key -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(l.key -> 'key' ->> 1)::text]) and case when t."State" = 'queued' then true else false end
   returning l.*, json_build_object('row', row_to_json(t), 'key', json_build_array(t."order"::text, (t."line%%"::text collate "C")), 'done', exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"),
     'place', json_build_array(t."weight"::text, t."made"::text, t."order"::text, t."line%%"::text))::text as payload)
@@ -84,7 +83,7 @@ with turn as materialized (
 refused as materialized (
   select coalesce(array_agg(u.id::bigint), '{}') as ids from turn cross join lateral jsonb_object_keys(case when token is null then queue::jsonb end) u(id)),
 written as (
-  update "Shop"."OrderItem" t set "State" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'again' when 6 then 'started' else 'queued' end, "ended" = case when d.state in (3, 4, 5) then statement_timestamp() end, "why" = case when d.state <> 3 then coalesce(left(d.error::text, 200), case when d.state = 4 then left((select j.failures -> -1 ->> 'error' from "dibs".jobs j where j.id = d.job)::text, 200) end, t."why") end, "tries" = d.attempts
+  update "Shop"."OrderItem" t set "State" = case d.state when 3 then 'completed' when 4 then 'failed' when 5 then 'failed' when 1 then 'again' when 6 then 'started' else 'queued' end, "ended" = case when d.state in (3, 4, 5) then statement_timestamp() else null end, "why" = case when d.state <> 3 then coalesce(left(d.error::text, 200), case when d.state = 4 then left((select j.failures -> -1 ->> 'error' from "dibs".jobs j where j.id = d.job)::text, 200) end, t."why") else null end, "tries" = d.attempts
   from unnest(%(written_job)s::bigint[], %(written_key)s::text[], %(written_state)s::smallint[], %(written_error)s::text[],
     %(written_attempts)s::smallint[]) d(job, key, state, error, attempts)
   where t."order" = any (array[(d.key::jsonb ->> 0)::bigint]) and t."line%%" = any (array[(d.key::jsonb ->> 1)::text]) and case when t."State" = 'started' then true else false end
@@ -92,13 +91,13 @@ written as (
     and (select j.row_key from "dibs".jobs j where j.id = d.job and j.type = 'Shop.OrderItem') = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
   returning d.job),
 resumed as (
-  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = r.attempts
+  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = r.attempts, "ended" = null, "why" = case when r.attempts > 1 then t."why" else null end
   from turn r
   where r.token is not null and t."order" = any (array[(r.payload::jsonb -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(r.payload::jsonb -> 'key' ->> 1)::text])
     and (t."State" in ('queued', 'again', 'started')
       or r.rank %% 10 = 0 and r.attempts = 1 and t."State" in ('failed', 'failed'))
     and (r.finishing = 0 or r.finishing >= 100 or t."State" = 'started')
-    and not (r.rank %% 10 = 9 and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t."State" = 'started' and coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
+    and not (r.rank %% 10 = 9 and r.attempts = 1 and r.finishing = 0 and r.crashes = 0 and t."State" = 'started' and coalesce(case when t."began" between timestamptz 'epoch' and statement_timestamp() + interval '86400 s' then t."began"::timestamptz end > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false))
     and (r.finishing > 0 or exists (select from "Shop"."OrderItem" where "Shop"."OrderItem"."order" = t."order" and "Shop"."OrderItem"."line%%" = t."line%%" and (deleted is null
 )))
   returning r.id as job, json_build_object(
@@ -113,14 +112,12 @@ picked as materialized (
       and "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
-      and json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text <> all (%(avoid)s::text[])
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) same
     union all select k0, k1, tid, job from (select t."order" as k0, t."line%%" as k1, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
     where "weight" < %(place_0)s::text::bigint
       and "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
-      and json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text <> all (%(avoid)s::text[])
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) lower) x limit (select n from room)),
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
@@ -139,7 +136,7 @@ leased as (
     where (not j.held and j.claimed_at is null and j.rank %% 10 = 9)
   returning id, token, payload as key, attempts, max_attempts, rank, run_at, crashes, finishing),
 taken as (
-  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1
+  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1, "ended" = null, "why" = null
   from leased l where t."order" = any (array[(l.key -> 'key' ->> 0)::bigint]) and t."line%%" = any (array[(l.key -> 'key' ->> 1)::text]) and case when t."State" = 'queued' then true else false end
   returning l.*, json_build_object('row', row_to_json(t), 'key', json_build_array(t."order"::text, (t."line%%"::text collate "C")), 'done', exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%%"),
     'place', json_build_array(t."weight"::text, t."made"::text, t."order"::text, t."line%%"::text))::text as payload)
@@ -166,8 +163,25 @@ select json_build_array(p.k0::text, (p.k1::text collate "C"))::text from (
     where "State" = 'queued' and (deleted is null
 )
       and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
-      and json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text <> all (%(avoid)s::text[])
     order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked) p;
+
+-- put_off
+with room as materialized (select 1 as n),
+picked as materialized (
+    select t."order" as k0, t."line%%" as k1, t.ctid as tid, (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text) as job from "Shop"."OrderItem" t
+    where "State" = 'queued' and (deleted is null
+)
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null
+    order by "weight" desc nulls last, "made", "order", "line%%" limit (select n from room) for update skip locked),
+watched as materialized (
+  select j.id from "dibs".jobs j where j.id = any (array(select job from picked where job is not null)) for no key update skip locked)
+insert into "dibs".jobs as j (run_at, max_attempts, queue, type, row_key, payload)
+select statement_timestamp() + make_interval(secs => %(seconds)s::float8), %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(p.k0::text, (p.k1::text collate "C"))::text,
+    jsonb_build_object('table', 'Shop.OrderItem', 'key', jsonb_build_array(p.k0::text, (p.k1::text collate "C")))
+from picked p where json_build_array(p.k0::text, (p.k1::text collate "C"))::text = %(row_key)s::text and (select true from "Shop"."OrderItem" v where v.ctid = p.tid and v."order" = p.k0 and v."line%%" = p.k1)
+    and (p.job is null or p.job = any (array(select id from watched)))
+on conflict (type, row_key) where row_key is not null do update set run_at = excluded.run_at, rank = excluded.rank
+  where (not j.held and j.claimed_at is null and j.rank %% 10 = 9);
 
 -- held
 with d as materialized (
@@ -175,19 +189,6 @@ with d as materialized (
 free as materialized (
   select d.job from d cross join "Shop"."OrderItem" t where t."order" = any (array[(d.key::jsonb ->> 0)::bigint]) and t."line%%" = any (array[(d.key::jsonb ->> 1)::text]) for no key update of t skip locked)
 select d.job from d cross join "Shop"."OrderItem" t where t."order" = any (array[(d.key::jsonb ->> 0)::bigint]) and t."line%%" = any (array[(d.key::jsonb ->> 1)::text]) and d.job <> all (array(select job from free));
-
--- waiting
-set local lock_timeout = '1s';
-select 1 from "Shop"."OrderItem" t where "State" = 'queued' and (deleted is null
-)
-      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit 1;
-
--- count
-set local lock_timeout = '1s';
-select (select count(*) from (select from "Shop"."OrderItem" t where "State" = 'queued' and (deleted is null
-)
-      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit %(most)s::int) x),
-  (select count(*) from (select from "Shop"."OrderItem" t where "State" = 'started' limit %(most)s::int) x);
 
 -- mend
 set local lock_timeout = '1s';
@@ -202,7 +203,7 @@ returning j.id;
 -- notice
 set local lock_timeout = '1s';
 insert into "dibs".jobs (run_at, rank, max_attempts, queue, type, row_key, payload)
-select greatest(coalesce(t."began"::timestamptz, statement_timestamp()) + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), 9, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text,
+select greatest(coalesce(case when t."began" between timestamptz 'epoch' and statement_timestamp() + interval '86400 s' then t."began"::timestamptz end, statement_timestamp()) + make_interval(secs => %(stuck_after)s::float8), statement_timestamp()), 9, %(max_attempts)s::smallint, 'Shop.OrderItem', 'Shop.OrderItem', json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text,
   jsonb_build_object('table', 'Shop.OrderItem', 'key', json_build_array(t."order"::text, (t."line%%"::text collate "C")))
 from "Shop"."OrderItem" t
 where "State" in ('started', 'again') and (deleted is null
@@ -212,23 +213,6 @@ where "State" in ('started', 'again') and (deleted is null
 limit %(most)s::int
 on conflict (type, row_key) where row_key is not null do nothing
 returning id;
-
--- look
-select t."State"::text, row_to_json(t)::text,
-  (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text)
-from "Shop"."OrderItem" t where t."order" = any (array[(%(key_0)s::text)::bigint]) and t."line%%" = any (array[(%(key_1)s::text)::text]);
-
--- glimpse
-select d.n - 1, t."State"::text, t."tries"::text, t."why"::text,
-  (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9)), json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
-from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross join "Shop"."OrderItem" t where t."order" = any (array[(d.key ->> 0)::bigint]) and t."line%%" = any (array[(d.key ->> 1)::text]);
-
--- ended
-select j.id, (j.payload -> 'key')::text from "dibs".history j
-where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'Shop.OrderItem'
-union all
-select j.id, (j.payload -> 'key')::text from "dibs".dead j
-where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'Shop.OrderItem';
 
 -- done
 with gone as (
@@ -297,7 +281,7 @@ picked as materialized (
 alive as materialized (
   select id from "dibs".workers where id = %(worker)s::bigint and (select count(*) from picked) > 0 for key share skip locked),
 taken as (
-  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1
+  update "Shop"."OrderItem" t set "State" = 'started', "began" = statement_timestamp(), "who" = %(worker_name)s::text, "tries" = 1, "ended" = null, "why" = null
   from picked p where exists (select from alive) and t.ctid = p.tid and t."order" = p.k0 and t."line%%" = p.k1 and case when t."State" = 'queued' then true else false end
   returning nextval('"dibs".job_id') as job, nextval('"dibs".token') << 20 | floor(random() * 1048576)::bigint as token,
     json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text as key, t."weight" as o0, t."made" as o1, t."order" as o2, t."line%%" as o3,
@@ -319,6 +303,36 @@ select job, token, 'Shop.OrderItem', 'Shop.OrderItem',
   case when job = (select max(job) from taken) then left(payload, -1) || ',"place":' || json_build_array(o0::text, o1::text, o2::text, o3::text)::text || '}' else payload end,
   1::smallint, %(max_attempts)s::smallint, 4::smallint, statement_timestamp(), 0::smallint, 0::smallint from taken;
 
+-- waiting
+set local lock_timeout = '1s';
+select 1 from "Shop"."OrderItem" t where "State" = 'queued' and (deleted is null
+)
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit 1;
+
+-- count
+set local lock_timeout = '1s';
+select (select count(*) from (select from "Shop"."OrderItem" t where "State" = 'queued' and (deleted is null
+)
+      and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9) limit 1) is null limit %(most)s::int) x),
+  (select count(*) from (select from "Shop"."OrderItem" t where "State" = 'started' limit %(most)s::int) x);
+
+-- look
+select t."State"::text, row_to_json(t)::text,
+  (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text)
+from "Shop"."OrderItem" t where t."order" = any (array[(%(key_0)s::text)::bigint]) and t."line%%" = any (array[(%(key_1)s::text)::text]);
+
+-- glimpse
+select d.n - 1, t."State"::text, t."tries"::text, t."why"::text,
+  (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text and not (not j.held and j.claimed_at is null and j.rank %% 10 = 9)), json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
+from jsonb_array_elements(%(keys)s::text::jsonb) with ordinality d(key, n) cross join "Shop"."OrderItem" t where t."order" = any (array[(d.key ->> 0)::bigint]) and t."line%%" = any (array[(d.key ->> 1)::text]);
+
+-- ended
+select j.id, (j.payload -> 'key')::text from "dibs".history j
+where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'Shop.OrderItem'
+union all
+select j.id, (j.payload -> 'key')::text from "dibs".dead j
+where j.id > greatest((select max(id) from "dibs".history), (select max(id) from "dibs".dead)) - 1000 and j.type = 'Shop.OrderItem';
+
 -- explain
 set local enable_seqscan = off;
 set local enable_bitmapscan = off;
@@ -338,7 +352,7 @@ where ("State" is null or "State" not in ('queued', 'started', 'completed', 'fai
 
 -- stuck
 select json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text from "Shop"."OrderItem" t
-where "State" = 'started' and not coalesce(t."began" > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false) and (deleted is null
+where "State" = 'started' and not coalesce(case when t."began" between timestamptz 'epoch' and statement_timestamp() + interval '86400 s' then t."began"::timestamptz end > statement_timestamp() - make_interval(secs => %(stuck_after)s::float8), false) and (deleted is null
 )
   and not exists (select from "dibs".jobs j left join "dibs".workers w on w.id = j.worker >> 20
     where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%%"::text collate "C"))::text
@@ -401,14 +415,14 @@ from (
 where t."order" = any (array[(j.payload -> 'key' ->> 0)::bigint]) and t."line%" = any (array[(j.payload -> 'key' ->> 1)::text]) and case when t."State" = 'started' then true else false end
 returning j.id)
   select count(*) into freed from mended;
-  update "Shop"."OrderItem" t set "State" = 'completed', "ended" = statement_timestamp(), "why" = null where t."State" in ('started', 'again') and t."began" is not null
-    and not coalesce(t."began" > statement_timestamp() - make_interval(secs => 300::float8), false) and (deleted is null
+  update "Shop"."OrderItem" t set "State" = 'completed', "ended" = statement_timestamp(), "why" = null where t."State" in ('started', 'again') and case when t."began" between timestamptz 'epoch' and statement_timestamp() + interval '86400 s' then t."began"::timestamptz end is not null
+    and not coalesce(case when t."began" between timestamptz 'epoch' and statement_timestamp() + interval '86400 s' then t."began"::timestamptz end > statement_timestamp() - make_interval(secs => 300::float8), false) and (deleted is null
 )
     and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text limit 1) is null
     and not exists (select from "dibs".dead j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text and j.hook_error = 'its row could not be written') and exists (select from "public"."files" o where o."order" = t."order" and o."line" = t."line%");
   get diagnostics completed = row_count;
-  update "Shop"."OrderItem" t set "State" = 'queued' where t."State" in ('started', 'again') and t."began" is not null
-    and not coalesce(t."began" > statement_timestamp() - make_interval(secs => 300::float8), false) and (deleted is null
+  update "Shop"."OrderItem" t set "State" = 'queued' where t."State" in ('started', 'again') and case when t."began" between timestamptz 'epoch' and statement_timestamp() + interval '86400 s' then t."began"::timestamptz end is not null
+    and not coalesce(case when t."began" between timestamptz 'epoch' and statement_timestamp() + interval '86400 s' then t."began"::timestamptz end > statement_timestamp() - make_interval(secs => 300::float8), false) and (deleted is null
 )
     and (select j.id from "dibs".jobs j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text limit 1) is null
     and not exists (select from "dibs".dead j where j.type = 'Shop.OrderItem' and j.row_key = json_build_array(t."order"::text, (t."line%"::text collate "C"))::text and j.hook_error = 'its row could not be written');

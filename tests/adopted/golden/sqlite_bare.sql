@@ -28,7 +28,6 @@ where exists (select 1 from dibs_workers where id = :worker)
   and not exists (select 1 from dibs_queues dibs_q where dibs_q.name = 'things' and dibs_q.paused)
   and "status" = 'queued' and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1
   and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9))
-  and cast("things"."id" as text) not in (select value from json_each(:avoid))
 order by "id" limit max(:room - json_array_length(:picked), 0);
 insert into dibs_jobs (held, worker, version, token, attempts, max_attempts, queue, type, row_key, payload,
   claimed_at, run_at, created_at)
@@ -51,17 +50,18 @@ select 'the native turn';
 -- first
 select cast("things"."id" as text) from "things" where "status" = 'queued' and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1
   and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9))
-  and cast("things"."id" as text) not in (select value from json_each(:avoid))
 order by "id" limit 1;
 
--- waiting
-select 1 from "things" where "status" = 'queued' and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1
-  and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9)) limit 1;
-
--- count
-select (select count(*) from (select 1 from "things" where "status" = 'queued' and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1
-  and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9)) limit :most)),
-  (select count(*) from (select 1 from "things" where "status" = 'started' limit :most));
+-- put_off
+insert into dibs_jobs (run_at, created_at, max_attempts, queue, type, row_key, payload)
+select cast(dibs_c.now + :seconds * 1000000 as integer), dibs_c.now, :max_attempts, 'things', 'things', dibs_p.row_key,
+  json_object('table', 'things', 'key', json(dibs_p.key))
+from dibs_clock dibs_c cross join (
+  select cast("things"."id" as text) as row_key, json_array("things"."id") as key from "things" where "status" = 'queued' and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1
+  and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9))
+order by "id" limit 1) dibs_p
+where dibs_p.row_key = :row_key
+on conflict (type, row_key) where row_key is not null do update set run_at = excluded.run_at, rank = excluded.rank;
 
 -- mend
 delete from temp.dibs_rows;
@@ -76,7 +76,7 @@ select job from temp.dibs_rows;
 -- notice
 delete from temp.dibs_rows;
 insert into temp.dibs_rows (key, row_key, attempts)
-select json_array("things"."id"), cast("things"."id" as text), dibs_c.now from dibs_clock dibs_c cross join "things"
+select json_array("things"."id"), cast("things"."id" as text), coalesce(cast(null as integer) * 1000000, dibs_c.now) from dibs_clock dibs_c cross join "things"
 where "things"."status" in ('started') and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1
   and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text))
   and not exists (select 1 from dibs_dead dibs_d where dibs_d.type = 'things' and dibs_d.row_key = cast("things"."id" as text) and dibs_d.hook_error = 'its row could not be written')
@@ -86,6 +86,15 @@ select max(cast(dibs_r.attempts + :stuck_after * 1000000 as integer), dibs_c.now
   json_object('table', 'things', 'key', json(dibs_r.key))
 from dibs_clock dibs_c cross join temp.dibs_rows dibs_r;
 select place from temp.dibs_rows;
+
+-- waiting
+select 1 from "things" where "status" = 'queued' and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1
+  and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9)) limit 1;
+
+-- count
+select (select count(*) from (select 1 from "things" where "status" = 'queued' and case typeof("things"."id") when 'integer' then 1 when 'text' then instr("things"."id", char(0)) = 0 when 'real' then cast("things"."id" as text) + 0.0 = "things"."id" else 0 end and 1
+  and not exists (select 1 from dibs_jobs dibs_j where dibs_j.type = 'things' and dibs_j.row_key = cast("things"."id" as text) and not (dibs_j.held = 0 and dibs_j.claimed_at is null and dibs_j.rank % 10 = 9)) limit :most)),
+  (select count(*) from (select 1 from "things" where "status" = 'started' limit :most));
 
 -- look
 select "status", '{' || substr(json_object('id', case when typeof("things"."id") = 'blob' then json_object('bytes', lower(hex("things"."id"))) when typeof("things"."id") = 'real' and abs("things"."id") = 9e999 then json_object('real', cast("things"."id" as text)) else "things"."id" end, 'status', case when typeof("things"."status") = 'blob' then json_object('bytes', lower(hex("things"."status"))) when typeof("things"."status") = 'real' and abs("things"."status") = 9e999 then json_object('real', cast("things"."status" as text)) else "things"."status" end), 2, length(json_object('id', case when typeof("things"."id") = 'blob' then json_object('bytes', lower(hex("things"."id"))) when typeof("things"."id") = 'real' and abs("things"."id") = 9e999 then json_object('real', cast("things"."id" as text)) else "things"."id" end, 'status', case when typeof("things"."status") = 'blob' then json_object('bytes', lower(hex("things"."status"))) when typeof("things"."status") = 'real' and abs("things"."status") = 9e999 then json_object('real', cast("things"."status" as text)) else "things"."status" end)) - 2) || '}',
