@@ -701,6 +701,33 @@ async def test_a_drain_that_is_cancelled_hands_back(url: str) -> None:
     await app.aclose()
 
 
+@pytest.mark.parametrize("runs", ["drain", "worker"])
+def test_whose_loop_ends_hands_back(app: Dibs, runs: str) -> None:
+    """Whoever ends a loop cancels all that is in it: us, and our jobs without our word."""
+    begun = list[int]()
+
+    @app.task(name="endless")
+    async def endless(n: int) -> None:
+        begun.append(n)
+        await told_to_stop()
+
+    ids = app.enqueue_many([endless.call(n=n) for n in range(20)])
+
+    async def works() -> None:
+        try:
+            await (app.worker if runs == "worker" else app.drainer)(concurrency=20).run()
+        finally:
+            await app.aclose()
+
+    async def ends() -> None:
+        running = asyncio.create_task(works())
+        while len(begun) < 20 and not running.done():  # noqa: ASYNC110  # nothing tells it
+            await asyncio.sleep(0.005)
+
+    asyncio.run(ends())
+    assert {(job.state, job.attempts, job.failures) for job in map(app.get, ids)} == {("PENDING", 0, ())}
+
+
 # Owning, losing, taking over
 
 

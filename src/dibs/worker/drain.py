@@ -16,7 +16,7 @@ from typing import Any
 
 from dibs.engines.engine import Engine
 from dibs.job import Claimed, Lease, WorkerId
-from dibs.lifecycle import Back, Change, Committed, Way, after
+from dibs.lifecycle import Back, Change, Committed, Errored, Way, after
 from dibs.operations import adopted, claims, queues, workers
 from dibs.operations.adopted import Source
 from dibs.operations.claims import Settle, Turn
@@ -32,7 +32,7 @@ from dibs.worker.progress import Progress
 from dibs.worker.report import DrainReport
 from dibs.worker.rows import RowLane, mind
 from dibs.worker.run import Middleware, Runner
-from dibs.worker.running import Running
+from dibs.worker.running import HANDED_BACK, Running
 from dibs.worker.spelling import mind_spelling
 from dibs.worker.stats import count
 from dibs.worker.tallies import Tallies
@@ -383,6 +383,9 @@ class Drain:
 
     async def _end(self, rows: Sequence[WorkerId]) -> None:
         """Settle what is left, hand back what still runs, take our row away."""
+        for each in self.running.values():
+            if isinstance(each.outcome, Errored) and each.future.cancelling():
+                each.outcome = HANDED_BACK  # whoever ends the loop has cancelled it, and us
         self._cancel_all()
         self.runner.close()
         if self.running:
