@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -64,6 +65,23 @@ async def sql(app: Dibs, text: str) -> Any:
 
 
 # Working
+
+
+async def test_a_job_does_not_see_what_another_one_has_set(app: Dibs) -> None:
+    user, seen = ContextVar("user", default="nobody"), list[str]()
+    everyone = asyncio.Event()
+
+    @app.task
+    async def task(n: int) -> None:
+        seen.append(user.get())
+        user.set(f"user {n}")
+        if len(seen) == 5:
+            everyone.set()
+
+    await app.aenqueue_many(task.call(n) for n in range(5))
+    async with at_work(app, concurrency=1):
+        await everyone.wait()
+    assert seen == ["nobody"] * 5
 
 
 async def test_the_next_suspect_is_not_claimed_before_the_last_one_is_settled(

@@ -11,6 +11,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import copy_context
 
 from dibs.config import Settings
 from dibs.engines.engine import Engine
@@ -72,6 +73,7 @@ class Turns:
         self.lanes: list[Lane] = []
         self.signal, self.stopped = asyncio.Event(), asyncio.Event()
         self.overdue_check: asyncio.TimerHandle | None = None
+        self.context = copy_context()  # of whoever made the worker: each job has a copy
 
     def stop(self) -> None:
         """Claim no more, hand back what has not begun, let the rest finish. Said twice: stop now."""
@@ -224,7 +226,8 @@ class Turns:
         self.running[each.current.lease] = each
         self.stats.claimed += 1
         self.log.claimed(task.label(job), self.name)
-        each.future = asyncio.Task(self._run(each), loop=self.loop)  # by no factory: that of the loop is for others
+        # By no factory: that of the loop is for others. And nobody sees what the job that ended just now has set.
+        each.future = asyncio.Task(self._run(each), loop=self.loop, context=self.context.copy())
 
     async def _run(self, each: Running) -> None:
         outcome = await self.runner.run(each.task, each.job, each.current)
