@@ -331,6 +331,27 @@ def test_rows_that_others_still_work_on_are_left_to_them(adopted: Adopted) -> No
     assert len(adopted.worker(2).take()) == 1, "it is queued anew, and nobody waits for the time to be over"
 
 
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_row_that_is_put_off_is_not_taken_before(adopted: Adopted, watched: bool) -> None:
+    """Also one that was watched, and that its application has queued again."""
+    adopted.fill()
+    if watched:
+        adopted.set("RUNNING", adopted.key(0))
+        assert adopted.engine.run(rows.notice(adopted.source)) == 1
+        adopted.set("PENDING", adopted.key(0))
+    first = adopted.engine.run(rows.first(adopted.source))
+    assert first is not None
+    adopted.engine.run(rows.put_off(adopted.source, first, 100.0))
+    adopted.engine.run(rows.put_off(adopted.source, first, 0.0))  # it is not the first any more
+    worker = adopted.worker(1)
+    assert len(worker.take()) == 2
+    adopted.application.wait(101)
+    (job,) = worker.take()
+    assert keys_of([job]) == [[str(part) for part in adopted.key(0)]]
+    assert (job.attempts, job.suspect) == (1, False)
+    assert adopted.states() == ["RUNNING"] * 3
+
+
 def test_what_a_lost_answer_took_is_handed_back_and_taken_again(adopted: Adopted) -> None:
     adopted.fill()
     worker = adopted.worker(1)
