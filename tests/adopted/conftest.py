@@ -9,8 +9,8 @@ from tests.adopted.tables import Adopted
 from tests.engines import POSTGRES, SQLITE, Engines
 
 ENGINES = [*SQLITE, "postgres18", *[name for name in POSTGRES if name == "postgres-url"]]
-# On PostgreSQL there are two statements for new rows. All schemas go through the shorter one; these through the other one
-# too, and in CI all of them.
+# On PostgreSQL there are two statements for new rows. All schemas go through the shorter one; these through the other
+# one too, and in CI all of them.
 BOTH_WAYS = (STICKERS, BARE, PARTITIONED)
 CASES = [
     pytest.param(
