@@ -15,10 +15,9 @@ from benchmarks.places import Bench, checkpoint, held_snapshot
 from benchmarks.race import Contestant, Laps, Plan, race
 from benchmarks.report import Bound, Figure, rate
 from dibs.adopted.compile import compiled
-from dibs.adopted.inspect import inspect
+from dibs.adopted.inspect import inspect, tables
 from dibs.adopted.mapping import Adoption, adoption
 from dibs.adopted.plan import Plan as TablePlan
-from dibs.adopted.plan import tables
 from dibs.operations.adopted import taken_of
 from dibs.operations.claims import Settle
 from dibs.worker.lane import Ask
