@@ -634,19 +634,18 @@ def test_the_deadline_comes_although_a_task_does_not_listen(app: Dibs) -> None:
 async def test_a_drain_that_is_told_to_stop(url: str, patient: bool) -> None:
     """It claims no more and lets what runs finish, for a while; told twice it hands that back at once."""
     app = Dibs(url, lease=LEASE, beat=BEAT, grace=0.3 if patient else PATIENCE)
-    begun, go = list[str](), asyncio.Event()
+    begun, go = asyncio.Barrier(3), asyncio.Event()  # two jobs, and we
 
     @app.task
     async def waits(how: str) -> None:
-        begun.append(how)
+        await begun.wait()
         await (go.wait() if how == "ends" else told_to_stop())
 
     ids = await app.aenqueue_many([waits.call(how=how) for how in ("ends", "endless", "late")])
     drain = app.drainer(concurrency=2)
     draining = asyncio.create_task(drain.run())
     async with asyncio.timeout(PATIENCE / 2):
-        while len(begun) < 2:  # noqa: ASYNC110  # nothing tells it
-            await asyncio.sleep(0.005)
+        await begun.wait()
         drain.stop()
         if patient:
             go.set()
@@ -704,11 +703,11 @@ async def test_a_drain_that_is_cancelled_hands_back(url: str) -> None:
 @pytest.mark.parametrize("runs", ["drain", "worker"])
 def test_whose_loop_ends_hands_back(app: Dibs, runs: str) -> None:
     """Whoever ends a loop cancels all that is in it: us, and our jobs without our word."""
-    begun = list[int]()
+    begun = asyncio.Barrier(21)  # twenty jobs, and we
 
     @app.task(name="endless")
     async def endless(n: int) -> None:
-        begun.append(n)
+        await begun.wait()
         await told_to_stop()
 
     ids = app.enqueue_many([endless.call(n=n) for n in range(20)])
@@ -720,9 +719,10 @@ def test_whose_loop_ends_hands_back(app: Dibs, runs: str) -> None:
             await app.aclose()
 
     async def ends() -> None:
-        running = asyncio.create_task(works())
-        while len(begun) < 20 and not running.done():  # noqa: ASYNC110  # nothing tells it
-            await asyncio.sleep(0.005)
+        working = asyncio.create_task(works())
+        async with asyncio.timeout(PATIENCE):
+            await begun.wait()
+        assert not working.done()
 
     asyncio.run(ends())
     assert {(job.state, job.attempts, job.failures) for job in map(app.get, ids)} == {("PENDING", 0, ())}

@@ -145,9 +145,7 @@ class PostgresTable:
             sets.append(f"{quoted(name)} = null")
         if name := kept.get("error"):
             none = self.no_error(name)
-            last = (
-                f"case when {attempts} > 1 then t.{quoted(name)} else {none} end"  # stays while there is a next attempt
-            )
+            last = f"case when {attempts} > 1 then t.{quoted(name)} else {none} end"  # it stays for the next attempt
             sets.append(f"{quoted(name)} = {none if attempts == '1' else last}")
         return ", ".join(sets)
 
